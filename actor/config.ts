@@ -1,9 +1,10 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
-import { port, number, string, int } from '../shared/service/config-fields.js';
+import { engineAddresses, port, number, string, int } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { OnAdoption } from '../shared/model/decoder.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
+import { SamplerKind } from '../shared/wire/actor-lease.js';
 import { RunName } from '../shared/wire/run-name.js';
 
 /** An actor's connections and sampling settings. The run's configuration says what to sample. */
@@ -16,13 +17,12 @@ export const ActorConfig = z
       .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected 1 to 128 letters, digits, - or _')
       .default(() => defaultName(hostname(), process.pid)) // part of a subject and of a key
       .describe('name of this actor, unique in the run; by default host and pid.'),
-    sampler: z
-      .enum(['onnx', 'tinker'])
-      .default('onnx')
-      .describe('where to sample: onnx in this process, tinker on the backend.'),
+    sampler: SamplerKind.default('onnx').describe(
+      'where to sample: onnx in this process, tinker on the backend, vllm or sglang on an engine of your own.',
+    ),
     modelDir: string
       .default(embeddedModelPath)
-      .describe("Hugging Face directory of the run's model; tinker needs no weights in it."),
+      .describe("Hugging Face directory of the run's model; only onnx needs weights in it."),
     datasetPath: string
       .optional()
       .describe("path of the run's data on this machine, if it differs from the learner's."),
@@ -40,6 +40,24 @@ export const ActorConfig = z
       .optional()
       .describe('Tinker server on which the learner trains; only for --sampler tinker.'),
     apiKey: string.optional().describe('key for --backend-url.'),
+    engineUrl: engineAddresses
+      .optional()
+      .describe(
+        "vLLM or SGLang servers of the run's model, separated by commas; only for --sampler vllm or sglang.",
+      ),
+    engineApiKey: string.optional().describe('key for --engine-url, if it has one.'),
+    engineMaxLoras: int
+      .min(2)
+      .optional()
+      .describe(
+        'adapters that this actor may have loaded at once at each engine; by default as many as the engine has ' +
+          'room for in one batch, which it must then say. Actors that share an engine share them.',
+      ),
+    adapterDir: string
+      .optional()
+      .describe(
+        'folder for the adapters that the engine reads, under the same path there; by default in shared memory.',
+      ),
     splits: z
       .enum(['both', 'train', 'eval'])
       .default('both')
@@ -52,15 +70,15 @@ export const ActorConfig = z
     segmentTokens: int
       .nonnegative()
       .default(0)
-      .describe('tokens per call of the tinker sampler; 0: the whole answer, from one version.'),
+      .describe('tokens per call of all samplers but onnx; 0: the whole answer, from one version.'),
     stallSeconds: number
       .min(5)
       .max(86_400)
       .optional()
       .describe(
         'time without progress after which the sampler counts as hung and its tickets go back: onnx exits with an ' +
-          'error, to be restarted; tinker gives up the call; by default 10 times the longest so far, at least 60, ' +
-          'and before the first 600 or, with tinker, 3600.',
+          'error, to be restarted; the others give up the call; by default 10 times the longest so far, at least 60, ' +
+          'and before the first 600 with onnx, else 3600.',
       ),
     healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
     healthPort: port.default(0).describe('health port; 0 picks a free one (logged).'),
@@ -68,18 +86,31 @@ export const ActorConfig = z
   .check(({ value, issues }) => {
     const complain = (key: keyof typeof value, message: string) =>
       issues.push({ code: 'custom', input: value, path: [key], message });
+    const why = `--sampler ${value.sampler} samples by a server`;
+    const isEngine = value.sampler === 'vllm' || value.sampler === 'sglang';
     if (value.sampler === 'tinker') {
-      const why = '--sampler tinker samples by a backend';
       if (value.backendUrl === undefined) complain('backendUrl', `${why} and needs its address`);
       if (value.apiKey === undefined) complain('apiKey', `${why} and needs its key`);
-      if (value.onAdoption === 'keep') {
+    }
+    if (isEngine && value.engineUrl === undefined) {
+      complain('engineUrl', `${why} and needs its address`);
+    }
+    for (const key of ['engineUrl', 'engineMaxLoras', 'adapterDir'] as const) {
+      if (isEngine || value[key] === undefined) continue;
+      complain(key, 'only --sampler vllm and sglang use an engine; remove one of the two');
+    }
+    if (value.sampler === 'onnx') {
+      if (value.segmentTokens > 0) {
         complain(
-          'onAdoption',
-          `${why}, which reads each segment with the newest weights; use reprefill`,
+          'segmentTokens',
+          '--sampler onnx adopts between two tokens; remove one of the two',
         );
       }
-    } else if (value.segmentTokens > 0) {
-      complain('segmentTokens', 'only --sampler tinker samples in segments; remove one of the two');
+    } else if (value.onAdoption === 'keep') {
+      complain(
+        'onAdoption',
+        `${why}, which reads each segment with the newest weights; use reprefill`,
+      );
     }
     if (!value.inFlightUpdates && value.onAdoption !== undefined) {
       complain('onAdoption', 'with --no-in-flight-updates no rollout adopts a version; remove one');

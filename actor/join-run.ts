@@ -16,6 +16,7 @@ export interface JoinedRun {
   readonly task: Task;
   readonly dataset: Dataset;
   readonly tokenizer: Tokenizer;
+  readonly config: ModelConfig;
   readonly directory: ModelDirectory | undefined; // absent when the directory has only the tokenizer
 }
 
@@ -46,7 +47,8 @@ export async function joinRun(
     );
   }
   const config = directory?.config ?? (await readConfig(modelDir));
-  return { task, dataset, directory, tokenizer: await loadTokenizer({ path: modelDir, config }) };
+  const tokenizer = await loadTokenizer({ path: modelDir, config });
+  return { task, dataset, directory, config, tokenizer };
 }
 
 function hasWeights(modelDir: string): boolean {

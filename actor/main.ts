@@ -13,6 +13,7 @@ import { ActorConfig } from './config.js';
 import { EarlyCancel } from './early-cancel.js';
 import { joinRun } from './join-run.js';
 import { openSampler } from './sampler/open-sampler.js';
+import type { Sampler } from './sampler/sampler.js';
 import { PolicyFollower } from './policy-follower.js';
 import { sampleTickets } from './sample-tickets.js';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -47,7 +48,11 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
 
   missing = () => 'loading the dataset and the model';
   const joined = await joinRun(runConfig, config);
-  await using sampler = await openSampler({ config, runConfig, joined, broker, log, signal });
+  const waitingFor = (reason: string) => {
+    missing = () => reason;
+  };
+  const opening = { config, runConfig, joined, broker, log, signal, waitingFor };
+  await using sampler = await openSampler(opening);
   const { modelDir } = config;
   const { maxTokens } = runConfig.sampling;
   checkPrompts({ ...joined, modelDir, maxContext: sampler.maxContext, maxTokens });
@@ -64,7 +69,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
       expelled.abort();
     },
   });
-  missing = () => (expelled.signal.aborted ? quarantined : unreadiness(broker, policies));
+  missing = () => (expelled.signal.aborted ? quarantined : unreadiness(broker, sampler, policies));
 
   let groups = 0;
   const activity = measuredActivity(sampler.concurrency);
@@ -116,8 +121,13 @@ const quarantined =
   'the learner has quarantined this actor, because its logprobs are not those of the policy: check its model and release, and start it under another name';
 
 /** The reason why the actor cannot sample now; undefined when it can. */
-function unreadiness(broker: Broker, policies: PolicyFollower): string | undefined {
-  if (broker.trouble !== undefined) return broker.trouble;
+function unreadiness(
+  broker: Broker,
+  sampler: Sampler,
+  policies: PolicyFollower,
+): string | undefined {
+  const trouble = broker.trouble ?? sampler.trouble;
+  if (trouble !== undefined) return trouble;
   if (policies.version !== undefined) return undefined;
   return policies.refusal ?? 'waiting for the first policy version';
 }

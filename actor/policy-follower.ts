@@ -16,7 +16,7 @@ export interface Hold extends Disposable {
 
 export interface PolicyFollowerOptions {
   readonly store: Pick<PolicyStore, 'watch' | 'at'>;
-  readonly sampler: Pick<Sampler, 'load' | 'drop'>;
+  readonly sampler: Pick<Sampler, 'load' | 'drop'> & Partial<Pick<Sampler, 'maxVersions'>>;
   /** Called with every version as soon as it is published, long before it is loaded. */
   readonly onPublished?: (manifest: PolicyManifest) => void;
   readonly log: Logger;
@@ -213,6 +213,7 @@ export class PolicyFollower {
     };
     this.#held.set(version, held);
     held.uses++; // before the wait, so that the version counts as in use meanwhile
+    this.#dropUnused(); // the sampler may have to make room
     try {
       await held.loading;
     } catch (error) {
@@ -256,7 +257,9 @@ export class PolicyFollower {
     const unused = [...this.#held.values()].filter(
       ({ uses, manifest }) => uses === 0 && manifest.version !== this.#newestLoaded?.version,
     );
-    for (const { manifest } of unused.slice(0, Math.max(0, unused.length - keptUnused))) {
+    const { maxVersions = Infinity } = this.options.sampler;
+    const excess = Math.max(0, unused.length - keptUnused, this.#held.size - maxVersions);
+    for (const { manifest } of unused.slice(0, excess)) {
       this.#held.delete(manifest.version);
       this.options.sampler.drop(manifest.version);
     }

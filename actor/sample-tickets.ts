@@ -73,7 +73,10 @@ export async function sampleTickets(
       broker,
       `tickets.${split}`,
       Ticket,
-      { signal: ending, log, stage: 'actor', concurrency: sampler.concurrency },
+      {
+        ...{ signal: ending, log, stage: 'actor', concurrency: sampler.concurrency },
+        ready: (waiting) => sampler.ready(waiting),
+      },
       async ({ value: ticket, deliveryCount, trace }) => {
         try {
           const group = await sampleTicket(ticket, options, turn, ending);

@@ -38,6 +38,8 @@ export class OnnxSampler implements Sampler {
   readonly kind = 'onnx';
   readonly concurrency: number;
   readonly maxContext: number;
+  readonly maxVersions = undefined;
+  readonly trouble = undefined;
   readonly #groups = new Map<number, Progress | undefined>(); // groups being sampled, by id
   readonly #decoder: WorkerCalls<DecoderCalls, DecoderEvent>;
   readonly #stalls: StallWatch;
@@ -133,6 +135,10 @@ export class OnnxSampler implements Sampler {
       clearTimeout(deadline);
       signal.removeEventListener('abort', abandon);
     }
+  }
+
+  ready(): Promise<void> {
+    return Promise.resolve();
   }
 
   async guard(signal: AbortSignal): Promise<void> {

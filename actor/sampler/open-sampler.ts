@@ -1,12 +1,16 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import { UserError } from '../../shared/base/errors.js';
+import { addressesIn } from '../../shared/service/config-fields.js';
+import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ActorConfig } from '../config.js';
 import type { JoinedRun } from '../join-run.js';
+import { connectEngine } from './connect-engine.js';
+import { EngineSampler } from './engine-sampler.js';
 import { OnnxSampler } from './onnx-sampler.js';
 import type { Sampler } from './sampler.js';
-import { TinkerSampler } from './tinker-sampler.js';
+import { TinkerEngine } from './tinker-engine.js';
 
 export interface OpenSamplerOptions {
   readonly config: ActorConfig;
@@ -15,39 +19,62 @@ export interface OpenSamplerOptions {
   readonly broker: Broker;
   readonly log: Logger;
   readonly signal: AbortSignal;
+  /** Called with the reason while something outside is waited for. */
+  readonly waitingFor: (reason: string) => void;
 }
 
 /** Opens the sampler that the configuration asks for, ready to load its first version. */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
-  const { config, runConfig, joined, broker, log, signal } = options;
-  const { sampler, threads, concurrency, segmentTokens, stallSeconds, backendUrl, apiKey } = config;
-  const { onAdoption = 'keep' } = config;
-  if (sampler === 'onnx' && joined.directory !== undefined) {
-    return OnnxSampler.start({
-      directory: joined.directory,
-      threads,
-      concurrency,
-      onAdoption,
-      policies: broker.policy,
-      stallSeconds,
-      log,
-      signal,
-    });
+  const { config, joined, broker, log, signal } = options;
+  const {
+    sampler,
+    threads,
+    concurrency,
+    segmentTokens,
+    stallSeconds,
+    onAdoption = 'keep',
+  } = config;
+  if (sampler === 'onnx') {
+    const { directory } = joined;
+    if (directory === undefined)
+      throw new UserError('--sampler onnx needs --model-dir with weights');
+    const decoding = { directory, threads, concurrency, onAdoption, stallSeconds };
+    return OnnxSampler.start({ ...decoding, policies: broker.policy, log, signal });
   }
-  if (sampler === 'tinker' && backendUrl !== undefined && apiKey !== undefined) {
-    return TinkerSampler.connect({
-      baseUrl: backendUrl,
-      apiKey,
-      modelName: runConfig.model.name,
-      tokenizer: joined.tokenizer,
-      concurrency,
-      segmentTokens,
-      stallSeconds,
-      log,
-      signal,
-    });
+  const engine = await (sampler === 'tinker'
+    ? connectBackend(options)
+    : connectServers(sampler, options));
+  const { tokenizer } = joined;
+  return new EngineSampler(engine, { tokenizer, concurrency, segmentTokens, stallSeconds, log });
+}
+
+async function connectBackend({ config, runConfig, log, signal }: OpenSamplerOptions) {
+  const { backendUrl: baseUrl, apiKey } = config;
+  if (baseUrl === undefined || apiKey === undefined) {
+    throw new UserError('--sampler tinker needs --backend-url and --api-key');
   }
-  throw new UserError(
-    `--sampler ${sampler} lacks a setting that it needs; see --model-dir, --backend-url and --api-key`,
-  );
+  const modelName = runConfig.model.name;
+  return await TinkerEngine.connect({ baseUrl, apiKey, modelName, log, signal });
+}
+
+async function connectServers(
+  kind: 'vllm' | 'sglang',
+  { config, runConfig, joined, broker, log, signal, waitingFor }: OpenSamplerOptions,
+) {
+  const { engineUrl, engineApiKey: apiKey, engineMaxLoras: maxLoras, adapterDir } = config;
+  if (engineUrl === undefined) throw new UserError(`--sampler ${kind} needs --engine-url`);
+  const { run, groupSize, maxStepsOffPolicy, lora, sampling } = runConfig;
+  const { task, dataset, tokenizer, config: model } = joined;
+  const problem = dataset.test[0] ?? dataset.train[0];
+  if (problem === undefined) throw new UserError('the data of this run has no problem');
+  return await connectEngine({
+    kind,
+    urls: addressesIn(engineUrl),
+    ...{ apiKey, maxLoras, adapterDir },
+    ...{ run, actor: config.name, model, rank: lora.rank, groupSize, maxStepsOffPolicy },
+    temperature: sampling.temperature,
+    prompt: promptTokens(task.prompt(problem), tokenizer),
+    policies: broker.policy,
+    ...{ log, signal, waitingFor },
+  });
 }

@@ -1,4 +1,5 @@
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
 /** The policy that samples a group. */
@@ -28,11 +29,15 @@ export interface Progress {
  * actor does not depend on its kind.
  */
 export interface Sampler extends AsyncDisposable {
-  readonly kind: 'onnx' | 'tinker';
+  readonly kind: SamplerKind;
   /** The number of groups that it can usefully sample at once. */
   readonly concurrency: number;
   /** The maximum tokens of prompt and answer together, if known. */
   readonly maxContext: number | undefined;
+  /** The number of versions that may be loaded at once; undefined: any. */
+  readonly maxVersions: number | undefined;
+  /** Why it cannot sample now; undefined if it can. */
+  readonly trouble: string | undefined;
 
   /**
    * Makes a version ready to be sampled with. Resolves when the next token may use it.
@@ -52,6 +57,9 @@ export interface Sampler extends AsyncDisposable {
     signal: AbortSignal,
     progress?: Progress,
   ): Promise<SampledRollout[]>;
+
+  /** Resolves when it can sample: a ticket leased before would only go back. */
+  ready(signal: AbortSignal): Promise<void>;
 
   /** Resolves once `signal` aborts; rejects as soon as the sampler has failed for good. */
   guard(signal: AbortSignal): Promise<void>;

@@ -35,8 +35,9 @@ export const EvalConfig = z.object({
   sampler: processSettings.sampler
     .optional()
     .describe(
-      'where actors sample: in their own processes or on the backend; by default as the run did.',
+      'where actors sample: in their own processes, on the backend, or on --engine-url; by default as the run did.',
     ),
+  engineUrl: processSettings.engineUrl,
   modelDir: string.optional().describe("Hugging Face directory of the run's model."),
   backendUrl: httpAddress
     .optional()

@@ -25,7 +25,7 @@ export function weightsFromStore(
   { sampler }: FoundRun,
   { samplerPath, adapter }: FoundVersion,
 ): OpenedWeights | undefined {
-  if (sampler !== 'onnx' || samplerPath === undefined || adapter === undefined) return undefined;
+  if (sampler === 'tinker' || samplerPath === undefined || adapter === undefined) return undefined;
   return { samplerPath, adapter };
 }
 

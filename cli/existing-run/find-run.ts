@@ -22,7 +22,10 @@ export const whichRun = {
 type WhichRun = z.infer<z.ZodObject<typeof whichRun>>;
 
 /** The locations of a run's parts, from its folder and the flags. */
-export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'modelName'> {
+export interface FoundRun extends Pick<
+  UpConfig,
+  'sampler' | 'engineUrl' | 'modelDir' | 'modelName'
+> {
   readonly run: string;
   readonly folder: RunFolder | undefined; // none here, where only a NATS server knows of it
   readonly natsUrl: string | undefined; // of the user's own server; else the store is in the folder
@@ -32,15 +35,17 @@ export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'model
 
 /** The run that the flags name, and the locations of its other parts, if given. */
 type NamedRun = WhichRun & {
-  readonly [Part in 'modelDir' | 'sampler' | 'backendUrl']?: UpConfig[Part] | undefined;
+  readonly [Part in 'modelDir' | 'sampler' | 'engineUrl' | 'backendUrl']?:
+    UpConfig[Part] | undefined;
 };
 
 /** @throws {UserError} if there is no such run, or its folder is not one of `offbeat up`. */
 export async function findRun(config: NamedRun): Promise<FoundRun> {
-  const { run, runsDir, modelDir, sampler, natsUrl, natsKeys, backendUrl } = config;
+  const { run, runsDir, modelDir, sampler, engineUrl, natsUrl, natsKeys, backendUrl } = config;
   const flags = {
     ...(modelDir !== undefined && { modelDir }),
     ...(sampler !== undefined && { sampler }),
+    ...(engineUrl !== undefined && { engineUrl }),
     ...(natsUrl !== undefined && { natsUrl }),
     ...(natsKeys !== undefined && { natsKeys }),
     ...(backendUrl !== undefined && { backendUrl }),
@@ -57,6 +62,7 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
   const { launcher } = await readLaunch(folder);
   const began = {
     sampler: launcher.sampler,
+    engineUrl: launcher.engineUrl,
     modelDir: launcher.modelDir,
     modelName: launcher.modelName,
     natsUrl: launcher.natsUrl,

@@ -68,7 +68,7 @@ export function backendMember(
 /** The reward service and the actors: each can be restarted without loss. */
 export function workerMembers(
   config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'> &
-    Partial<Pick<UpConfig, 'inFlightUpdates' | 'onAdoption'>>,
+    Partial<Pick<UpConfig, 'inFlightUpdates' | 'onAdoption' | 'engineUrl'>>,
   places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
 ): Member[] {
   const { nats, run, backend } = places;
@@ -90,6 +90,7 @@ export function workerMembers(
         splits,
         sampler: config.sampler,
         ...(samplesByBackend && { 'backend-url': backend.url }),
+        ...(config.engineUrl !== undefined && { 'engine-url': config.engineUrl }),
         ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
       },
       more: config.inFlightUpdates === false ? ['--no-in-flight-updates'] : [],

@@ -1,6 +1,7 @@
 import { rename, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
+import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
 import { type Environment, kebab } from '../../shared/service/config.js';
@@ -11,10 +12,11 @@ export const Launch = z.object({
   run: z.string(),
   /** Its own flags, without the key of a backend. */
   launcher: z.looseObject({
-    sampler: z.enum(['onnx', 'tinker']),
+    sampler: SamplerKind,
     modelDir: z.string().optional(),
     modelName: z.string().optional(),
     backendUrl: z.string().optional(),
+    engineUrl: z.string().optional(),
     natsUrl: z.string().optional(),
     natsKeys: z.string().optional(),
   }),

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import {
+  engineAddresses,
   httpAddress,
   natsAddress,
   port,
@@ -11,12 +12,22 @@ import { natsSettings } from '../../shared/broker/access.js';
 import { flagsOf, kebab, loadConfig, type Environment } from '../../shared/service/config.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { plainWords } from '../../shared/base/plain-words.js';
+import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { RunName } from '../../shared/wire/run-name.js';
 
 /** Flags of every command that starts processes for a run: `offbeat up` and `offbeat eval`. */
 export const processSettings = {
-  actors: int.min(1).max(256).default(2).describe('number of actor processes.'),
-  sampler: z.enum(['onnx', 'tinker']),
+  actors: int
+    .min(1)
+    .max(256)
+    .default(2)
+    .describe('number of actor processes; with --sampler vllm or sglang 1 by default.'),
+  sampler: SamplerKind,
+  engineUrl: engineAddresses
+    .optional()
+    .describe(
+      'vLLM or SGLang servers of the model, separated by commas; ACTOR_ENGINE_API_KEY is their key.',
+    ),
   apiKey: string
     .optional()
     .describe(
@@ -44,7 +55,8 @@ export const UpConfig = z.object({
     .describe('extra actors for evaluations only; the others then only train.'),
   sampler: processSettings.sampler
     .default('onnx')
-    .describe('where actors sample: in their own processes or on the backend.'),
+    .describe('where actors sample: in their own processes, on the backend, or on --engine-url.'),
+  engineUrl: processSettings.engineUrl,
   inFlightUpdates: z
     .boolean()
     .default(true)
@@ -154,7 +166,7 @@ export function loadUpConfig(
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
-  const config = withKey(UpConfig.parse(given), env);
+  const config = withKey(UpConfig.parse(withActors(given)), env);
   return { config, settings: config.resume ? settings : withEnd(settings), given };
 }
 
@@ -170,6 +182,12 @@ export function checkRequest(
   const all = { ...withEnd(settings), run: 'any' };
   const { error } = learner.safeParse(all, { error: plainWords });
   for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
+}
+
+/** One actor keeps an engine busy, and each has adapters of its own there. */
+function withActors(given: Partial<UpConfig>): Partial<UpConfig> {
+  const isEngine = given.sampler === 'vllm' || given.sampler === 'sglang';
+  return isEngine ? { actors: 1, ...given } : given;
 }
 
 /** The key of the user's own server may be in a separate environment variable. */

@@ -28,6 +28,8 @@ interface ConsumeOptions {
   readonly stage: string;
   /** How many messages are handled at once; no more are fetched from the queue. */
   readonly concurrency: number;
+  /** Awaited before each message is fetched, so that a consumer that cannot handle one now leaves it to others. */
+  readonly ready?: (signal: AbortSignal) => Promise<void>;
   /** `by-hand`: a handler that succeeds keeps the delivery and settles it later. */
   readonly settle?: 'after-handle' | 'by-hand';
 }
@@ -49,7 +51,7 @@ export async function consume<S extends z.ZodType>(
 ): Promise<void> {
   const { signal, log, stage, concurrency } = options;
   setMaxListeners(0, signal); // one listener per lane is not a leak
-  const puller = new Puller(broker.link, source, log, signal);
+  const puller = new Puller(broker.link, source, log, signal, options.ready);
   const isStopping = () => signal.aborted;
   const failures = new Map<string, number>(); // failed tries of unsettled messages
   const lane = async () => {

@@ -16,21 +16,31 @@ export class Puller {
   readonly #source: Source;
   readonly #log: Logger;
   readonly #signal: AbortSignal;
+  readonly #ready: ((signal: AbortSignal) => Promise<void>) | undefined;
   #consumer: Promise<Consumer> | undefined;
   #ackWaitMs = 30_000;
   #warnedAt = -Infinity;
 
-  constructor(link: Link, source: Source, log: Logger, signal: AbortSignal) {
+  /** @param ready awaited before each fetch. */
+  constructor(
+    link: Link,
+    source: Source,
+    log: Logger,
+    signal: AbortSignal,
+    ready?: (signal: AbortSignal) => Promise<void>,
+  ) {
     this.#link = link;
     this.#source = source;
     this.#log = log;
     this.#signal = signal;
+    this.#ready = ready;
   }
 
   /** Yields messages as they arrive, until the signal aborts. */
   async *messages(): AsyncGenerator<JsMsg, void, undefined> {
     while (!this.#signal.aborted) {
       try {
+        await this.#ready?.(this.#signal);
         const message = await this.#next();
         if (message !== undefined) yield message;
       } catch (caught) {

@@ -65,22 +65,53 @@ export function encodeAdapter(
     ([key, tensor]) => [`${peftPrefix}${key}.weight`, tensor] as const,
   );
   const modules = [...adapter.tensors.keys()].map((key) => key.split('.').at(-2)!);
+  return {
+    safetensors: encodeSafetensors(new Map(named), { format: 'pt' }),
+    config: peftConfig(adapter, modules, baseModel),
+  };
+}
+
+/** The text of a PEFT `adapter_config.json`, for an adapter of these modules: q_proj and so on. */
+export function peftConfig(
+  { rank, alpha }: Pick<Adapter, 'rank' | 'alpha'>,
+  modules: Iterable<string>,
+  baseModel = '',
+): string {
   const config = {
     peft_type: 'LORA',
     task_type: 'CAUSAL_LM',
     base_model_name_or_path: baseModel,
-    r: adapter.rank,
-    lora_alpha: adapter.alpha,
+    r: rank,
+    lora_alpha: alpha,
     lora_dropout: 0,
     bias: 'none',
     fan_in_fan_out: false,
     inference_mode: true,
     target_modules: [...new Set(modules)],
   };
-  return {
-    safetensors: encodeSafetensors(new Map(named), { format: 'pt' }),
-    config: `${JSON.stringify(config, undefined, 2)}\n`,
-  };
+  return `${JSON.stringify(config, undefined, 2)}\n`;
+}
+
+/**
+ * The modules that a PEFT `adapter_model.safetensors` adapts: q_proj and so on.
+ *
+ * @throws {PermanentError} when the file is broken, holds something other than LoRA, or is not of this rank.
+ */
+export function adaptedModules(safetensors: Uint8Array, rank: number): Set<string> {
+  const modules = new Set<string>();
+  for (const [name, { dims }] of parseSafetensors(safetensors, 'the adapter')) {
+    const [, module, factor] = /([^.]+)\.lora_([AB])\.weight$/.exec(name) ?? [];
+    if (module === undefined)
+      throw new PermanentError(`the adapter holds ${name}, which is not LoRA`);
+    if (dims.length !== 2 || dims[factor === 'A' ? 0 : 1] !== rank) {
+      throw new PermanentError(
+        `the adapter's ${name} has shape [${dims.join()}], not rank ${rank}`,
+      );
+    }
+    modules.add(module);
+  }
+  if (modules.size === 0) throw new PermanentError('the adapter is empty');
+  return modules;
 }
 
 /**

@@ -2,12 +2,16 @@ import { z } from 'zod';
 
 const seconds = z.number().nonnegative();
 
+/** Where an actor samples: in its own process, on the run's backend, or on an engine of its own. */
+export const SamplerKind = z.enum(['onnx', 'tinker', 'vllm', 'sglang']);
+export type SamplerKind = z.infer<typeof SamplerKind>;
+
 /** The lease that an actor renews every few seconds: the version that it uses and its current load. */
 export const ActorLease = z.strictObject({
   v: z.literal(1),
   actor: z.string().min(1).max(128),
   version: z.int().nonnegative(), // the policy version that it samples with now
-  sampler: z.enum(['onnx', 'tinker']),
+  sampler: SamplerKind,
   groups: z.int().nonnegative(), // groups sampled since it started
   inFlight: z.int().nonnegative(), // groups being sampled now
   limit: z.int().positive(), // groups that it can sample at once

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ActorConfig, defaultName } from '../../actor/config.js';
+import { addressesIn } from '../../shared/service/config-fields.js';
 import { loadConfig } from '../../shared/service/config.js';
 
 const load = (...argv: string[]) => loadConfig(ActorConfig, 'actor', argv, { ACTOR_RUN: 'r' });
@@ -26,8 +27,31 @@ describe('the configuration of an actor', () => {
     assert.equal(load('--sampler', 'tinker', ...backend, '--segment-tokens', '16').concurrency, 8);
   });
 
+  it('an actor needs the address of its engine, and takes several', () => {
+    assert.throws(() => load('--sampler', 'vllm'), /--engine-url.*needs its address/);
+    const several = 'http://127.0.0.1:8000,https://engine/v/';
+    const { sampler, engineUrl } = load('--sampler', 'sglang', '--engine-url', several);
+    assert.deepEqual(
+      [sampler, addressesIn(engineUrl!)],
+      ['sglang', ['http://127.0.0.1:8000', 'https://engine/v']],
+    );
+    const wrong = ['--sampler', 'vllm', '--engine-url', 'http://127.0.0.1:8000,engine:8000'];
+    assert.throws(() => load(...wrong), /--engine-url.*separated by commas/);
+  });
+
+  it('an actor refuses the settings of an engine that its sampler does not use', () => {
+    const flags = ['--engine-url', 'http://127.0.0.1:1', '--engine-max-loras', '8'];
+    assert.throws(
+      () => load(...flags, '--adapter-dir', '/tmp'),
+      /--engine-url[^]*--engine-max-loras[^]*--adapter-dir.*remove one of the two/,
+    );
+  });
+
   it('an actor refuses segments for a sampler that has none', () => {
-    assert.throws(() => load('--segment-tokens', '16'), /--segment-tokens.*is "?16"?.*tinker/);
+    assert.throws(
+      () => load('--segment-tokens', '16'),
+      /--segment-tokens.*is "?16"?.*--sampler onnx adopts between two tokens/,
+    );
   });
 
   it('the configuration of an actor refuses a way of adoption that its sampler does not have', () => {

@@ -17,6 +17,7 @@ const log = pino({ level: 'silent' });
 function followed(
   load: Sampler['load'] = () => Promise.resolve(),
   refusedDelayMs = 60_000, // longer than any test
+  maxVersions?: number,
 ) {
   const published = new Map<number, PolicyManifest>();
   const news = new EventEmitter();
@@ -37,6 +38,7 @@ function followed(
         await load(next, signal);
       },
       drop: (version) => calls.push(`drop ${version}`),
+      maxVersions,
     },
   });
   const stop = new AbortController();
@@ -248,6 +250,21 @@ describe('unused versions', () => {
       calls.filter((call) => call.startsWith('drop')),
       ['drop 0', 'drop 1'],
     );
+  });
+
+  it('unused versions are dropped before another is loaded where the sampler has no room for it', async () => {
+    const { policies, publish, calls } = followed(undefined, undefined, 2);
+    publish(0);
+    using pinned = await policies.holdAtLeast(0, never);
+    for (const version of [1, 2]) {
+      publish(version);
+      (await policies.holdAtLeast(version, never))[Symbol.dispose]();
+    }
+    assert.deepEqual(calls, ['load 0', 'load 1', 'load 2', 'drop 1']); // 0 is in use
+    pinned[Symbol.dispose]();
+    publish(3);
+    (await policies.holdAtLeast(3, never))[Symbol.dispose]();
+    assert.deepEqual(calls.slice(4), ['load 3', 'drop 0']);
   });
 
   it('unused versions are not loaded again when a ticket is pinned to one of the last', async () => {

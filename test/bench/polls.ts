@@ -2,7 +2,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { TinkerSampler } from '../../actor/sampler/tinker-sampler.js';
+import { EngineSampler } from '../../actor/sampler/engine-sampler.js';
+import { TinkerEngine } from '../../actor/sampler/tinker-engine.js';
 import { startLocalBackend } from '../../local-backend/local-backend.js';
 import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
@@ -46,11 +47,10 @@ async function countPolls(pollMs: number, isShared: boolean) {
   const run = await learner.createLoraModel({ baseModel: modelName, rank: 8 });
   const samplerPath = await run.saveWeightsForSampler('bench');
   const samplingSessionId = await learner.createSamplingSession(samplerPath);
-  await using sampler = await TinkerSampler.connect({
-    ...{ ...where, modelName, tokenizer, concurrency: inFlight, segmentTokens: 0 },
-    fetch: traffic.fetch,
-  });
-  await sampler.load(manifest(0, { samplerPath, samplingSessionId }));
+  const engine = await TinkerEngine.connect({ ...where, modelName, fetch: traffic.fetch });
+  const settings = { tokenizer, concurrency: inFlight, segmentTokens: 0, log };
+  await using sampler = new EngineSampler(engine, settings);
+  await sampler.load(manifest(0, { samplerPath, samplingSessionId }), signal);
   traffic.reset();
   const startedAt = performance.now();
   let next = 0;

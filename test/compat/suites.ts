@@ -12,6 +12,7 @@ import { tuftMishaps } from './tuft/mishaps.js';
 import { tuftNumbers } from './tuft/numbers.js';
 import { tuftRestart } from './tuft/restart.js';
 import { tuftTraining } from './tuft/training.js';
+import { testVllm } from './vllm/training.js';
 
 /**
  * What `npm run test:compat` runs, in this order. A new suite is one entry: its name, what it
@@ -81,6 +82,13 @@ export const suites: readonly Suite[] = [
     proves: 'npm start trains with TuFT as its backend, across its death, and the policy improves',
     run: tuftTraining,
     limitMinutes: 20,
+  },
+  {
+    name: 'vllm',
+    proves:
+      'npm start samples with a real vLLM, across its death, with the logprobs of the trainer',
+    run: testVllm,
+    limitMinutes: 40,
   },
   {
     name: 'transformers',

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
-import { TinkerSampler } from '../../actor/sampler/tinker-sampler.js';
+import { EngineSampler } from '../../actor/sampler/engine-sampler.js';
+import { TinkerEngine } from '../../actor/sampler/tinker-engine.js';
 import { startLocalBackend, type LocalBackend } from '../../local-backend/local-backend.js';
 import { consume } from '../../shared/broker/consume.js';
 import { openTask } from '../../shared/tasks/registry.js';
@@ -96,18 +97,12 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
       samplingSessionId: sessions[version]!,
     });
 
-  const connect = (named: { segmentTokens?: number; modelName?: string } = {}) =>
-    TinkerSampler.connect({
-      baseUrl: backend.url,
-      apiKey: samplingApiKey,
-      modelName,
-      tokenizer,
-      concurrency: 2,
-      segmentTokens: 0,
-      log: silent,
-      signal: never,
-      ...named,
-    });
+  const connect = async (named: { segmentTokens?: number; modelName?: string } = {}) => {
+    const where = { baseUrl: backend.url, apiKey: samplingApiKey, log: silent, signal: never };
+    const engine = await TinkerEngine.connect({ ...where, modelName, ...named });
+    const scheduling = { tokenizer, concurrency: 2, segmentTokens: 0, log: silent };
+    return new EngineSampler(engine, { ...scheduling, ...named });
+  };
 
   /** The logprob of each token of an answer under one version, as computed by the backend. */
   async function judged(version: number, tokens: Int32Array): Promise<Float32Array> {
@@ -118,8 +113,8 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
 
   it('the Tinker sampler samples a group by one version, reproducibly for the same seed', async () => {
     await using sampler = await connect();
-    await sampler.load(published(0));
-    await sampler.load(published(1));
+    await sampler.load(published(0), never);
+    await sampler.load(published(1), never);
     const policy = { version: 0, adoptsNewer: true };
     const rollouts = await sampler.sample(request, policy, never);
     assert.equal(rollouts.length, 3);
@@ -136,8 +131,8 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
 
   it('the Tinker sampler continues an answer in segments on the newest version', async () => {
     await using sampler = await connect({ segmentTokens: 3 });
-    await sampler.load(published(0));
-    await sampler.load(published(1));
+    await sampler.load(published(0), never);
+    await sampler.load(published(1), never);
     const told: number[] = [];
     const policy = { version: 0, adoptsNewer: true };
     const rollouts = await sampler.sample(request, policy, never, {
@@ -159,15 +154,15 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
 
   it('the Tinker sampler keeps a pinned version to the end, with and without segments', async () => {
     await using sampler = await connect({ segmentTokens: 3 });
-    await sampler.load(published(0));
-    await sampler.load(published(1));
+    await sampler.load(published(0), never);
+    await sampler.load(published(1), never);
     const rollouts = await sampler.sample(request, { version: 0, adoptsNewer: false }, never);
     for (const { versions } of rollouts) assert.deepEqual(versions, [[0, 7]]);
   });
 
   it('the Tinker sampler ends at a stop token, which belongs to the answer', async () => {
     await using sampler = await connect({ segmentTokens: 2 });
-    await sampler.load(published(0));
+    await sampler.load(published(0), never);
     const stopTokenIds = Array.from({ length: 12 }, (_, id) => id);
     const stopping = { ...request, count: 16, stopTokenIds };
     const rollouts = await sampler.sample(stopping, { version: 0, adoptsNewer: true }, never);
@@ -184,7 +179,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     const { decode } = tokenizer;
     const choice = { version: 0, adoptsNewer: true };
     for (const each of [sampler, inSegments]) {
-      await each.load(published(0));
+      await each.load(published(0), never);
       const wholes = await each.sample({ ...request, count: 8 }, choice, never);
       const stopStrings = wholes
         .map(({ tokens }) => decode(tokens.subarray(1, 3)))
@@ -206,7 +201,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await assert.rejects(connect({ modelName: 'other' }), /does not serve other.* but tiny/);
     await using sampler = await connect();
     const { samplingSessionId: _, ...unopened } = published(0);
-    await assert.rejects(sampler.load(unopened), /no sampling session.*--sampler onnx/);
+    await assert.rejects(sampler.load(unopened, never), /no sampling session.*--sampler onnx/);
   });
 
   it('an actor process that samples by the backend needs no model', async () => {

@@ -40,6 +40,8 @@ export async function runAlteredActor(
     kind: own.kind,
     concurrency: own.concurrency,
     maxContext: own.maxContext,
+    maxVersions: own.maxVersions,
+    trouble: own.trouble,
     load: (...asked) => own.load(...asked),
     drop: (version) => {
       own.drop(version);
@@ -48,6 +50,7 @@ export async function runAlteredActor(
       const rollouts = await own.sample(alter(request), ...more);
       return answer === undefined ? rollouts : await answer(rollouts);
     },
+    ready: () => own.ready(),
     guard: (ending) => own.guard(ending),
     [Symbol.asyncDispose]: () => own[Symbol.asyncDispose](),
   };

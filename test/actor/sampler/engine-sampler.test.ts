@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { TinkerSampler } from '../../../actor/sampler/tinker-sampler.js';
+import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import { TinkerEngine } from '../../../actor/sampler/tinker-engine.js';
 import { encodeSampleResult, protobufType } from '../../../shared/tinker/codec.js';
 import { StillPending } from '../../../shared/tinker/errors.js';
 import { silent } from '../../support/broker.js';
@@ -28,12 +29,13 @@ describe('a sampler whose backend never answers a call', () => {
     server.script('POST asample', { status: 202, json: { request_id: 'x', model_id: null } });
     server.script('POST retrieve_future', pending, ...Array<Reply>(40).fill(pending), sampled);
     const { signal } = new AbortController();
-    await using sampler = await TinkerSampler.connect({
-      ...{ baseUrl: server.url, apiKey: 'tml-test', modelName: 'base', log: silent, signal },
+    const where = { baseUrl: server.url, apiKey: 'tml-test', modelName: 'base' };
+    const engine = await TinkerEngine.connect({ ...where, log: silent, signal });
+    await using sampler = new EngineSampler(engine, {
       ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 0 },
-      stallSeconds: 0.2,
+      ...{ stallSeconds: 0.2, log: silent },
     });
-    await sampler.load(manifest(3));
+    await sampler.load(manifest(3), signal);
     const policy = { version: 3, adoptsNewer: false };
     await assert.rejects(sampler.sample(request, policy, signal), StillPending);
     assert(server.sent('retrieve_future').length < 40);

@@ -1,0 +1,90 @@
+import { UserError } from '../../shared/base/errors.js';
+import type { GroupRequest } from '../../shared/model/rollout-draft.js';
+import type { SampledSequence } from '../../shared/tinker/types.js';
+
+/**
+ * A server of one base model and of adapters by name, which it reads from files: what {@link ReplicaEngine} needs
+ * of vLLM and SGLang. Each dialect is one implementation: it translates calls and keeps no state.
+ */
+export interface AdapterServer {
+  readonly kind: 'vllm' | 'sglang';
+  readonly product: 'vLLM' | 'SGLang'; // for messages
+  readonly url: string;
+
+  /**
+   * Checks by asking that the server can serve the run, except for its adapters.
+   *
+   * @throws {UserError} naming everything that is missing, with the flag that adds it.
+   * @throws {EngineDown} if it does not answer.
+   */
+  probe(need: EngineNeed, signal: AbortSignal): Promise<ServerFacts>;
+
+  /** How many adapters one batch may use, if the server says so, which may need a call with an adapter before. */
+  adapterSlots(signal: AbortSignal): Promise<number | undefined>;
+
+  /** Resolves if the server is up. @throws {EngineDown} if not. */
+  checkHealth(limitMs: number, signal: AbortSignal): Promise<void>;
+
+  /** The names of the adapters that can be sampled with now. */
+  adapters(signal: AbortSignal): Promise<string[]>;
+
+  /**
+   * Loads an adapter from a folder that this server can read. One that is already loaded is left as it is.
+   *
+   * @throws {UserError} if the server's settings do not admit it, with the flag to change.
+   * @throws {EngineDown} if it does not answer.
+   */
+  load(adapter: NamedAdapter, signal: AbortSignal): Promise<void>;
+
+  /** Unloads an adapter; one that is not loaded is no error. */
+  unload(name: string, signal: AbortSignal): Promise<void>;
+
+  /**
+   * Samples the sequences of a request with one adapter.
+   *
+   * @throws {AdapterLost} if the server no longer has the adapter.
+   * @throws {EngineDown} if no usable answer came within the limit.
+   * @throws {PermanentError} if the server refuses the request.
+   */
+  generate(call: ServerCall, signal: AbortSignal): Promise<SampledSequence[]>;
+
+  /** Ends a request whose caller has gone, where closing its connection does not. */
+  abort(id: string): Promise<void>;
+}
+
+/** What a run needs of an engine. */
+export interface EngineNeed {
+  readonly temperature: number; // of the rollouts to train on
+  readonly prompt: Int32Array; // [P] any prompt of the run
+}
+
+/** What a server says about itself; undefined where it does not. */
+export interface ServerFacts {
+  readonly version: string | undefined;
+  readonly maxContext: number | undefined; // tokens of prompt and answer together
+}
+
+/** A PEFT adapter in a folder. Its name is never used for another adapter. */
+export interface NamedAdapter {
+  readonly name: string;
+  readonly folder: string;
+  readonly rank: number;
+}
+
+export interface ServerCall {
+  readonly id: string; // unique
+  readonly adapter: string;
+  readonly request: GroupRequest;
+  readonly limitMs: number;
+}
+
+/** The server does not have the adapter that a call names: it was restarted. */
+export class AdapterLost extends Error {
+  override readonly name = 'AdapterLost';
+}
+
+/** An error that names what an engine lacks for this run, with the flag that adds it. */
+export function unfit(engine: string, problems: readonly string[], cause?: unknown): UserError {
+  const list = problems.map((problem) => `  - ${problem}`).join('\n');
+  return new UserError(`the ${engine} cannot serve this run:\n${list}`, { cause });
+}

@@ -1,0 +1,194 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { PermanentError, UserError } from '../../shared/base/errors.js';
+import { encodeAdapter } from '../../shared/model/lora.js';
+import type { ModelConfig } from '../../shared/model/model-config.js';
+import { linearModules } from '../../shared/model/parameters.js';
+import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
+import { type AdapterServer, type EngineNeed, unfit } from './adapter-server.js';
+import { EngineDown, EngineHttp } from './engine-http.js';
+import {
+  adapterName,
+  isOfActor,
+  ReplicaEngine,
+  type ReplicaEngineOptions,
+} from './replica-engine.js';
+import { SglangServer } from './sglang-server.js';
+import { VllmServer } from './vllm-server.js';
+
+export interface ConnectEngineOptions
+  extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'policies' | 'log' | 'checks'>, EngineNeed {
+  readonly kind: AdapterServer['kind'];
+  readonly urls: readonly string[];
+  readonly apiKey: string | undefined;
+  readonly adapterDir: string | undefined;
+  readonly maxLoras: number | undefined; // adapters that this actor may have loaded at once
+  readonly model: ModelConfig;
+  readonly rank: number; // of the run's adapters
+  readonly groupSize: number;
+  readonly maxStepsOffPolicy: number;
+  readonly signal: AbortSignal;
+  /** Called with the reason while an engine is waited for. */
+  readonly waitingFor: (reason: string) => void;
+}
+
+const dialects = { vllm: VllmServer, sglang: SglangServer } as const;
+const retryMs = 1_000;
+const rehearsalMs = 300_000; // the first call may compile kernels
+
+/**
+ * Waits until the servers answer and checks by asking that they can serve the run: the routes, the adapters from this
+ * actor's folder, the group size, the logprobs, and room for as many versions as a run keeps in use.
+ *
+ * @throws {UserError} naming what is missing, with the flag that adds it.
+ */
+export async function connectEngine(options: ConnectEngineOptions): Promise<ReplicaEngine> {
+  const { kind, urls, apiKey, adapterDir, run, actor, log } = options;
+  const folder = await AdapterFolder.create(adapterDir, run, actor);
+  try {
+    const servers = urls.map((url) => new dialects[kind](new EngineHttp(url, apiKey)));
+    const process = randomBytes(3).toString('hex');
+    const checked = await Promise.all(
+      servers.map(async (server) => {
+        await untilUp(server, options);
+        return await check(server, folder, process, options);
+      }),
+    );
+    const slots = Math.min(...checked.map((each) => each.slots));
+    const maxContext = Math.min(...checked.map((each) => each.maxContext ?? Infinity));
+    log.info({ kind, engines: checked, slots }, 'what the engine offers');
+    const { policies, checks } = options;
+    const room = { slots, maxContext: Number.isFinite(maxContext) ? maxContext : undefined };
+    return new ReplicaEngine({
+      servers,
+      folder,
+      process,
+      run,
+      actor,
+      policies,
+      log,
+      checks,
+      ...room,
+    });
+  } catch (error) {
+    await folder[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** An engine takes minutes to start, and may start after its actor. */
+async function untilUp(
+  server: AdapterServer,
+  { log, signal, waitingFor }: ConnectEngineOptions,
+): Promise<void> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      await server.checkHealth(5_000, signal);
+      return;
+    } catch (error) {
+      if (!(error instanceof EngineDown)) throw error;
+      if (attempt === 0) log.warn({ reason: error.message }, 'waiting for the engine');
+      waitingFor(`waiting for the engine: ${error.message}`);
+      await sleep(retryMs, undefined, { signal });
+    }
+  }
+}
+
+/** What one server offers. */
+interface Checked {
+  readonly url: string;
+  readonly version: string | undefined;
+  readonly maxContext: number | undefined;
+  readonly slots: number;
+}
+
+async function check(
+  server: AdapterServer,
+  folder: AdapterFolder,
+  process: string,
+  options: ConnectEngineOptions,
+): Promise<Checked> {
+  const { run, actor, signal } = options;
+  const facts = await server.probe(options, signal);
+  for (const name of await server.adapters(signal)) {
+    if (isOfActor(name, run, actor)) await server.unload(name, signal); // a predecessor's
+  }
+  const told = await rehearse(server, folder, process, options);
+  const { url } = server;
+  return { url, ...facts, slots: slotsOf(`${server.product} at ${url}`, told, options) };
+}
+
+/**
+ * Loads an adapter of one small matrix that changes nothing, and samples a token for each rollout of a group.
+ *
+ * @returns the adapters that the server has room for in a batch; undefined if it does not say.
+ */
+async function rehearse(
+  server: AdapterServer,
+  folder: AdapterFolder,
+  process: string,
+  { model, rank, groupSize, temperature, prompt, run, actor, signal }: ConnectEngineOptions,
+): Promise<number | undefined> {
+  const sha256 = randomUUID().replaceAll('-', '');
+  const name = adapterName({ run, actor, process, version: 0, sha256 });
+  const path = await folder.write(name, smallAdapter(model, rank));
+  await server.load({ name, folder: path, rank }, signal);
+  try {
+    const tokens = { maxTokens: 1, stopTokenIds: [], seed: 0 };
+    const request = { prompt, count: groupSize, temperature, ...tokens };
+    const call = { id: randomUUID(), adapter: name, request, limitMs: rehearsalMs };
+    await server.generate(call, signal);
+    return await server.adapterSlots(signal);
+  } catch (error) {
+    if (!(error instanceof PermanentError)) throw error;
+    throw unfit(`${server.product} at ${server.url}`, [error.message], error);
+  } finally {
+    await server.unload(name, signal);
+    await folder.remove(name);
+  }
+}
+
+/** An adapter that changes nothing: B is zero. */
+function smallAdapter(model: ModelConfig, rank: number): AdapterFiles {
+  const { module, in: width, out } = linearModules(model)[0]!;
+  const key = `layers.0.${module}`;
+  const tensors = new Map([
+    [`${key}.lora_A`, { dims: [rank, width], data: new Float32Array(rank * width).fill(1) }],
+    [`${key}.lora_B`, { dims: [out, rank], data: new Float32Array(out * rank) }],
+  ]);
+  const adapter = { rank, alpha: rank, tensors };
+  return { ...encodeAdapter(adapter), ...adapter };
+}
+
+/**
+ * The adapters that this actor may have loaded at a server: besides the versions that rollouts in progress may still
+ * use, one that is being loaded. With fewer, an engine could evict a version in use.
+ *
+ * @param told what the server says; undefined if it does not.
+ */
+function slotsOf(
+  engine: string,
+  told: number | undefined,
+  { maxLoras, maxStepsOffPolicy, kind }: ConnectEngineOptions,
+): number {
+  const needed = maxStepsOffPolicy + 2;
+  const flag = kind === 'vllm' ? '--max-loras' : '--max-loras-per-batch';
+  const slots = maxLoras ?? told;
+  if (slots === undefined) {
+    throw new UserError(
+      `the ${engine} does not say for how many adapters it has room in a batch: give its ${flag}, at least ${needed}, as --engine-max-loras`,
+    );
+  }
+  if (told !== undefined && slots > told) {
+    throw new UserError(
+      `--engine-max-loras is ${slots}, but the ${engine} has room for ${told} in a batch: lower it, or start the engine with ${flag} ${slots}`,
+    );
+  }
+  if (slots < needed) {
+    const source = maxLoras === undefined ? `the ${engine} has room for` : '--engine-max-loras is';
+    throw new UserError(
+      `${source} ${slots} adapters, but a run with --max-steps-off-policy ${maxStepsOffPolicy} has ${needed} versions in use at once: start the engine with ${flag} ${needed} or more`,
+    );
+  }
+  return slots;
+}

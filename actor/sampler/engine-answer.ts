@@ -1,0 +1,92 @@
+import { z } from 'zod';
+import { PermanentError } from '../../shared/base/errors.js';
+import type { SampledSequence } from '../../shared/tinker/types.js';
+import { NotServed } from './engine.js';
+import { EngineDown, type EngineRefusal } from './engine-http.js';
+
+/** A field that servers send as null where they have no value. */
+export function maybe<Schema extends z.ZodType>(schema: Schema) {
+  return schema.nullish().transform((value) => value ?? undefined);
+}
+
+/** The answer of `/v1/models`: the base model and the adapters. */
+export const Models = z.object({
+  data: z.array(
+    z.object({
+      id: z.string(),
+      parent: maybe(z.string()), // the base model's name, of an adapter
+      max_model_len: maybe(z.int().positive()),
+    }),
+  ),
+});
+
+/** A refusal of a request to sample as the error that its ticket deserves. */
+export function refusalError(refusal: EngineRefusal): Error {
+  const { status, message } = refusal;
+  if (status === 408 || status === 429) return new NotServed(refusal); // it has too much to do
+  return new PermanentError(message, { cause: refusal });
+}
+
+/** What an engine drew for one rollout. */
+interface Drawn {
+  readonly tokens: readonly number[]; // [T]
+  readonly logprobs: readonly number[]; // [T]
+  readonly reason: string | null | undefined; // why it ended
+}
+
+/** Rounding may exceed 0 by this. */
+const logprobNoise = 1e-4;
+
+/**
+ * A sequence of an answer, checked.
+ *
+ * @throws {EngineDown} if it has no tokens, too many, not one logprob each, or did not end by itself.
+ */
+export function sequenceOf(drawn: Drawn, maxTokens: number, url: string): SampledSequence {
+  const { tokens, logprobs, reason } = drawn;
+  if (reason !== 'stop' && reason !== 'length') {
+    throw new EngineDown(`${url} ended an answer by ${String(reason)}, not by itself`);
+  }
+  if (tokens.length === 0 || tokens.length > maxTokens || tokens.length !== logprobs.length) {
+    throw new EngineDown(
+      `${url} answered ${tokens.length} tokens with ${logprobs.length} logprobs, at most ${maxTokens} were asked for`,
+    );
+  }
+  const bad = logprobs.findIndex((logprob) => !(logprob > noLogprob && logprob <= logprobNoise));
+  if (bad !== -1) {
+    throw new EngineDown(
+      `${url} answered the logprob ${logprobs[bad]} for token ${bad} of an answer`,
+    );
+  }
+  return {
+    tokens: Int32Array.from(tokens),
+    logprobs: Float32Array.from(logprobs, (logprob) => Math.min(0, logprob)),
+    stopReason: reason,
+  };
+}
+
+/** vLLM's mark for a token without a logprob. */
+const noLogprob = -9_999;
+
+/**
+ * Whether logprobs asked for at a temperature are those of temperature 1: a temperature T divides the difference of
+ * any two logprobs by T.
+ *
+ * @param plain logprobs of some tokens at temperature 1, by token.
+ * @param heated those of the same tokens, asked for at the temperature.
+ * @returns undefined if no two of the shared tokens differ enough to decide.
+ */
+export function ignoresTemperature(
+  plain: ReadonlyMap<number, number>,
+  heated: ReadonlyMap<number, number>,
+  temperature: number,
+): boolean | undefined {
+  const shared = [...plain.keys()].filter((token) => heated.has(token));
+  shared.sort((a, b) => plain.get(b)! - plain.get(a)!);
+  const [first, last] = [shared[0], shared.at(-1)];
+  if (first === undefined || last === undefined) return undefined;
+  const gap = plain.get(first)! - plain.get(last)!;
+  const heatedGap = heated.get(first)! - heated.get(last)!;
+  if (Math.abs(gap - gap / temperature) < 1e-3) return undefined;
+  return Math.abs(heatedGap - gap) < Math.abs(heatedGap - gap / temperature);
+}

@@ -1,0 +1,64 @@
+import type { GroupRequest } from '../../shared/model/rollout-draft.js';
+import type { SampledSequence } from '../../shared/tinker/types.js';
+import type { SamplerKind } from '../../shared/wire/actor-lease.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+
+/**
+ * A server that samples, or several alike: what {@link EngineSampler} schedules calls to. Each kind of server
+ * is one implementation, which knows its protocol and nothing of groups, segments or adoption.
+ */
+export interface Engine extends AsyncDisposable {
+  readonly kind: Exclude<SamplerKind, 'onnx'>;
+  /** The maximum tokens of prompt and answer together, if known. */
+  readonly maxContext: number | undefined;
+
+  /** The number of versions that may be loaded at once; undefined: any. */
+  readonly maxVersions: number | undefined;
+  /** Why nothing can be sampled now; undefined if it can. */
+  readonly trouble: string | undefined;
+
+  /** Makes a version ready to be sampled with; see {@link Sampler.load}. */
+  load(manifest: PolicyManifest, signal: AbortSignal): Promise<void>;
+
+  /** Unloads a version once its calls have ended. */
+  unload(version: number): void;
+
+  /** A place for the calls of one group, so that all of them find what the engine has cached of its prompt. */
+  place(): EnginePlace;
+
+  /** Resolves when something can be sampled. */
+  ready(signal: AbortSignal): Promise<void>;
+
+  /** Watches the servers until `signal` aborts; rejects if the engine has failed for good. */
+  guard(signal: AbortSignal): Promise<void>;
+}
+
+/** Where the calls of one group are served, until it is disposed of. */
+export interface EnginePlace extends Disposable {
+  /**
+   * Samples the sequences of a request with one version. Rejects soon after `signal` aborts.
+   *
+   * @param limitMs how long the engine may work on it.
+   * @returns [request.count] sequences, in any order.
+   * @throws {NotServed} if the same call may be served later.
+   */
+  generate(
+    version: number,
+    request: GroupRequest,
+    limitMs: number,
+    signal: AbortSignal,
+  ): Promise<SampledSequence[]>;
+}
+
+/** A call that was not served and is worth repeating, while its ticket stays leased. */
+export class NotServed extends Error {
+  override readonly name = 'NotServed';
+
+  /** @param maxAttempts after how many failures with such a limit a call is given up. */
+  constructor(
+    override readonly cause: Error,
+    readonly maxAttempts?: number,
+  ) {
+    super(cause.message, { cause });
+  }
+}

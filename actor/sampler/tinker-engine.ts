@@ -1,0 +1,113 @@
+import { UserError } from '../../shared/base/errors.js';
+import { aborted } from '../../shared/base/task-scope.js';
+import type { GroupRequest } from '../../shared/model/rollout-draft.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import { TinkerClient } from '../../shared/tinker/client.js';
+import { RunLost, StillPending, Unavailable } from '../../shared/tinker/errors.js';
+import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
+import type { SampledSequence } from '../../shared/tinker/types.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import { type Engine, type EnginePlace, NotServed } from './engine.js';
+
+export interface TinkerEngineOptions {
+  readonly baseUrl: string;
+  readonly apiKey: string;
+  readonly modelName: string; // as the backend calls it
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+  readonly fetch?: typeof fetch; // replaced in tests
+}
+
+/** Only the learner reopens a lost sampling session, and only for recent versions. */
+const maxLostAttempts = 12;
+
+/** A Tinker server, with the sampling session that the learner opened for each version. */
+export class TinkerEngine implements Engine {
+  readonly kind = 'tinker';
+  readonly maxVersions = undefined;
+  readonly trouble = undefined; // a call waits for a backend that is away
+  readonly #versions = new Map<number, SampleCalls>();
+
+  /** @throws {UserError} if the backend cannot be used, or does not serve the run's model. */
+  static async connect(options: TinkerEngineOptions): Promise<TinkerEngine> {
+    const { baseUrl, modelName } = options;
+    const client = await TinkerClient.connect(options);
+    const model = client.models.find(({ name }) => name === modelName);
+    if (model === undefined && client.models.length > 0) {
+      await client[Symbol.asyncDispose]();
+      const names = client.models.map(({ name }) => name).join(', ');
+      throw new UserError(
+        `the backend at ${baseUrl} does not serve ${modelName}, the model of this run, but ${names}; give --backend-url of the learner's backend`,
+      );
+    }
+    return new TinkerEngine(client, model?.maxContextLength);
+  }
+
+  private constructor(
+    private readonly client: TinkerClient,
+    readonly maxContext: number | undefined,
+  ) {}
+
+  load({ version, samplingSessionId }: PolicyManifest): Promise<void> {
+    if (samplingSessionId === undefined) {
+      const reason = `policy version ${version} names no sampling session; start the actors with --sampler onnx`;
+      return Promise.reject(new UserError(reason));
+    }
+    this.#versions.set(version, this.client.sampler(samplingSessionId));
+    return Promise.resolve();
+  }
+
+  unload(version: number): void {
+    this.#versions.delete(version);
+  }
+
+  place(): EnginePlace {
+    return {
+      generate: (version, request, limitMs, signal) =>
+        this.#generate(version, request, limitMs, signal),
+      [Symbol.dispose]: () => undefined,
+    };
+  }
+
+  ready(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async guard(signal: AbortSignal): Promise<void> {
+    await aborted(signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.client[Symbol.asyncDispose]();
+  }
+
+  async #generate(
+    version: number,
+    request: GroupRequest,
+    deadlineMs: number,
+    signal: AbortSignal,
+  ): Promise<SampledSequence[]> {
+    const calls = this.#versions.get(version);
+    if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
+    const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
+    try {
+      return await calls.sample({
+        prompt,
+        numSamples: count,
+        maxTokens,
+        temperature,
+        seed,
+        // The API takes either texts or ids; with texts, a server also stops at the model's end of sequence.
+        stop: stopStrings.length > 0 ? [...stopStrings] : [...stopTokenIds],
+        signal,
+        deadlineMs,
+      });
+    } catch (error) {
+      if (error instanceof StillPending) throw error; // its ticket goes back
+      // The version may have a new session by the next attempt.
+      if (error instanceof RunLost) throw new NotServed(error, maxLostAttempts);
+      if (error instanceof Unavailable) throw new NotServed(error);
+      throw error;
+    }
+  }
+}

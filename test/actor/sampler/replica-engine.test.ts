@@ -1,0 +1,246 @@
+import assert from 'node:assert/strict';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import { WeightsNotFinite } from '../../../shared/model/lora.js';
+import { silent, until } from '../../support/broker.js';
+import { SglangTwin } from '../../support/sglang-twin.js';
+import { VllmTwin } from '../../support/vllm-twin.js';
+import { adapterBytes, groupRequest, openEngine } from './engine-values.js';
+
+const { signal } = new AbortController();
+const sampling = '/inference/v1/generate';
+const checks = { everyMs: 20, limitMs: 300 }; // of health
+const started = 2; // calls that sample at the start: one of the base model, one with an adapter
+
+/** The versions whose adapters a twin has. */
+const versionsOf = (twin: VllmTwin | SglangTwin): number[] =>
+  [...twin.loaded.keys()].map((name) => Number(/\.v(\d+)\./.exec(name)![1])).sort();
+
+/** What keeps a twin from answering, and lets it. */
+function hold(): { readonly held: Promise<void>; readonly release: () => void } {
+  let release = (): void => undefined;
+  const held = new Promise<void>((resolve) => (release = resolve));
+  return { held, release };
+}
+
+describe('adapters at an engine', () => {
+  it('a dropped version is unloaded and its files are deleted', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters, adapterDir } = opened;
+    for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
+    engine.unload(1);
+    await until(() => twin.loaded.size === 1);
+    assert.deepEqual(versionsOf(twin), [2]);
+    const [own] = await readdir(adapterDir);
+    await until(async () => (await readdir(join(adapterDir, own!))).length === 1);
+  });
+
+  it('a version that still samples stays until its calls have ended', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    const { held, release } = hold();
+    twin.holds = { sampling: held };
+    using place = engine.place();
+    const sampled = place.generate(1, groupRequest, 60_000, signal);
+    await until(() => twin.sent(sampling).length === started + 1);
+    engine.unload(1);
+    await engine.load(adapters.manifest(2), signal);
+    assert.deepEqual(versionsOf(twin), [1, 2]);
+    release();
+    assert.equal((await sampled).length, 3);
+    await until(() => twin.loaded.size === 1);
+  });
+
+  it('more versions than slots wait for one to be dropped, so that none in use is evicted', async () => {
+    await using twin = await VllmTwin.start({ slots: 6 });
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    for (let version = 1; version <= 6; version++) {
+      await engine.load(adapters.manifest(version), signal);
+    }
+    let isLoaded = false;
+    const seventh = engine.load(adapters.manifest(7), signal).then(() => (isLoaded = true));
+    await new Promise(setImmediate);
+    assert.equal(isLoaded, false);
+    engine.unload(1);
+    await seventh;
+    assert.deepEqual(versionsOf(twin), [2, 3, 4, 5, 6, 7]);
+    assert.deepEqual(twin.evicted, []);
+  });
+
+  it('a version that is trained again after a crash gets another name', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    await engine.load(adapters.manifest(1, adapterBytes(1, 9)), signal);
+    await until(() => twin.loaded.size === 1);
+    const names = twin.everLoaded.filter((name) => name.startsWith('r.v1.'));
+    assert.equal(new Set(names).size, 2);
+    assert.equal([...twin.loaded.keys()][0], names[1]);
+  });
+
+  it('a version that is published again with the same weights is not loaded again', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    for (let i = 0; i < 2; i++) await engine.load(adapters.manifest(1), signal);
+    assert.equal(twin.everLoaded.filter((name) => name.startsWith('r.v1.')).length, 1);
+  });
+
+  it('weights that are not finite never reach the engine', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    const broken = adapters.manifest(1, adapterBytes(1, NaN));
+    await assert.rejects(engine.load(broken, signal), WeightsNotFinite);
+    assert.deepEqual(versionsOf(twin), []);
+  });
+
+  it('an actor that ends leaves neither adapters nor files', async () => {
+    await using twin = await VllmTwin.start();
+    const opened = await openEngine([twin.url]);
+    await opened.engine.load(opened.adapters.manifest(1), signal);
+    await opened[Symbol.asyncDispose]();
+    assert.deepEqual(versionsOf(twin), []);
+  });
+});
+
+describe('several engines', () => {
+  it('a group goes to the engine with the fewest groups, and its continuations stay there', async () => {
+    await using first = await VllmTwin.start();
+    await using second = await VllmTwin.start();
+    await using opened = await openEngine([first.url, second.url]);
+    const { engine, adapters } = opened;
+    const sampler = new EngineSampler(engine, {
+      ...{ tokenizer: { decode: () => '' }, concurrency: 2, segmentTokens: 2, log: silent },
+    });
+    await sampler.load(adapters.manifest(1), signal);
+    const before = [first, second].map((twin) => twin.sent(sampling).length);
+    const policy = { version: 1, adoptsNewer: true };
+    const request = { ...groupRequest, stopTokenIds: [] };
+    const groups = [request, request].map((each) => sampler.sample(each, policy, signal));
+    for (const rollouts of await Promise.all(groups)) {
+      for (const { tokens } of rollouts) assert.equal(tokens.length, 5);
+    }
+    const calls = [first, second].map((twin, i) => twin.sent(sampling).length - before[i]!);
+    assert.deepEqual(calls, [7, 7]); // one for all rollouts, then two for each of the three
+  });
+
+  it('an engine that is down takes no groups, and the others go on', async () => {
+    await using first = await VllmTwin.start();
+    await using second = await VllmTwin.start();
+    await using opened = await openEngine([first.url, second.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    await first.stop();
+    using lost = engine.place();
+    await assert.rejects(lost.generate(1, groupRequest, 60_000, signal), /ECONNREFUSED/);
+    assert.equal(engine.trouble, undefined);
+    using next = engine.place();
+    assert.equal((await next.generate(1, groupRequest, 60_000, signal)).length, 3);
+    await engine.load(adapters.manifest(2), signal);
+    assert.deepEqual(versionsOf(second), [1, 2]);
+  });
+});
+
+for (const Twin of [VllmTwin, SglangTwin]) {
+  const kind = Twin === VllmTwin ? 'vllm' : 'sglang';
+  describe(`an engine that is restarted (${kind})`, () => {
+    it(`an adapter that ${kind} has lost is loaded again, and the call repeated`, async () => {
+      await using twin = await Twin.start();
+      await using opened = await openEngine([twin.url], { kind });
+      const { engine, adapters } = opened;
+      await engine.load(adapters.manifest(1), signal);
+      twin.loaded.clear();
+      using place = engine.place();
+      assert.equal((await place.generate(1, groupRequest, 60_000, signal)).length, 3);
+      assert.deepEqual(versionsOf(twin), [1]);
+    });
+
+    it(`${kind} that comes back gets its adapters before it is used`, async () => {
+      await using twin = await Twin.start();
+      await using opened = await openEngine([twin.url], { kind, checks });
+      const { engine, adapters } = opened;
+      for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
+      await twin.stop();
+      using place = engine.place();
+      await assert.rejects(place.generate(1, groupRequest, 60_000, signal), /ECONNREFUSED/);
+      assert.match(engine.trouble ?? '', /no engine answers/);
+      assert.throws(() => engine.place(), /no engine answers/);
+
+      await twin.start();
+      const stop = new AbortController();
+      const guarding = engine.guard(stop.signal).catch(() => undefined);
+      await engine.ready(signal);
+      assert.deepEqual(versionsOf(twin), [1, 2]);
+      stop.abort();
+      await guarding;
+    });
+  });
+}
+
+describe('an engine that hangs', () => {
+  it('an engine that misses health checks ends its calls, and is used again without what was dropped meanwhile', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url], { checks });
+    const { engine, adapters } = opened;
+    for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
+    const [sampling, health] = [hold(), hold()];
+    twin.holds = { sampling: sampling.held, health: health.held };
+    using place = engine.place();
+    const stop = new AbortController();
+    const guarding = engine.guard(stop.signal).catch(() => undefined);
+    await assert.rejects(place.generate(2, groupRequest, 600_000, signal), /health/);
+    engine.unload(1);
+    assert.deepEqual(versionsOf(twin), [1, 2]);
+    sampling.release();
+    health.release();
+    await engine.ready(signal);
+    assert.deepEqual(versionsOf(twin), [2]);
+    stop.abort();
+    await guarding;
+  });
+});
+
+describe('a call that ends early', () => {
+  it('an abandoned group closes its connection and is aborted by its id', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    const { held, release } = hold();
+    twin.holds = { sampling: held };
+    const stop = new AbortController();
+    using place = engine.place();
+    const sampled = place.generate(1, groupRequest, 60_000, stop.signal);
+    await until(() => twin.sent(sampling).length === started + 1);
+    const reason = new Error('too old');
+    stop.abort(reason);
+    await assert.rejects(sampled, reason);
+    await until(() => twin.sent('/inference/v1/abort_requests').length === 1);
+    const [aborted] = twin.sent('/inference/v1/abort_requests') as { request_ids: string[] }[];
+    const last = twin.sent(sampling).at(-1) as { request_id: string };
+    assert.deepEqual(aborted!.request_ids, [`generate-tokens-${last.request_id}`]);
+    assert.equal(twin.disconnected.length, 1);
+    release();
+  });
+
+  it('an engine that does not answer within the limit is out of use until it answers again', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    const { held, release } = hold();
+    twin.holds = { sampling: held };
+    using place = engine.place();
+    await assert.rejects(place.generate(1, groupRequest, 50, signal), /no answer within/);
+    assert.match(engine.trouble ?? '', /no answer within/);
+    release();
+  });
+});

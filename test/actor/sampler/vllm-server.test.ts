@@ -1,0 +1,233 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { UserError } from '../../../shared/base/errors.js';
+import type { TwinFlags } from '../../support/engine-twin.js';
+import { SglangTwin } from '../../support/sglang-twin.js';
+import { VllmTwin } from '../../support/vllm-twin.js';
+import { groupRequest, openEngine } from './engine-values.js';
+
+const { signal } = new AbortController();
+
+/** The words with which an actor refuses a server that was started with these flags. */
+async function refusal(
+  kind: 'vllm' | 'sglang',
+  flags: Partial<TwinFlags>,
+  options: Parameters<typeof openEngine>[1] = {},
+): Promise<string> {
+  await using twin = await (kind === 'vllm' ? VllmTwin : SglangTwin).start(flags);
+  const error: unknown = await openEngine([twin.url], { kind, ...options }).then(
+    async (opened) => {
+      await opened[Symbol.asyncDispose]();
+      return assert.fail('it was not refused');
+    },
+    (caught: unknown) => caught,
+  );
+  assert(error instanceof UserError, String(error));
+  assert.deepEqual([...twin.loaded.keys()], [], 'adapters of the check stay loaded');
+  return error.message;
+}
+
+describe('what an actor asks of a vLLM server', () => {
+  it('a group is one request of token ids, which names an adapter and says everything about the distribution', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(3), signal);
+    const before = twin.sent('/inference/v1/generate').length;
+    using place = engine.place();
+    const sequences = await place.generate(3, groupRequest, 60_000, signal);
+    const sent = twin.sent('/inference/v1/generate').slice(before) as {
+      model: string;
+      cache_salt: string;
+      token_ids: number[];
+    }[];
+    assert.equal(sent.length, 1);
+    const [{ model, cache_salt: salt, token_ids: ids }] = sent as [(typeof sent)[0]];
+    assert.match(model, /^r\.v3\.[0-9a-f]{12}\.a\.[0-9a-f]{6}$/);
+    assert.equal(salt, model);
+    assert.deepEqual(ids, [1, 2, 3]);
+
+    const expected = twin.logprobs({ adapter: model, temperature: 1 });
+    assert.deepEqual(
+      sequences.map(({ tokens, stopReason }) => [[...tokens], stopReason]),
+      [
+        [[6, 7, 0, 1, 2], 'stop'],
+        [[7, 0, 1, 2], 'stop'],
+        [[0, 1, 2], 'stop'],
+      ],
+    );
+    for (const { tokens, logprobs } of sequences) {
+      tokens.forEach((token, i) => {
+        assert(Math.abs(logprobs[i]! - expected[token]!) < 1e-6);
+      });
+    }
+  });
+
+  it('version 0 is an adapter of its own, too', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(0), signal);
+    assert.equal([...twin.loaded.keys()].filter((name) => name.startsWith('r.v0.')).length, 1);
+  });
+
+  it('the key of the engine is sent, and without it the actor says how to give it', async () => {
+    await using twin = await VllmTwin.start({ apiKey: 'engine-key' });
+    await (await openEngine([twin.url], { apiKey: 'engine-key' }))[Symbol.asyncDispose]();
+    assert.match(await refusal('vllm', { apiKey: 'engine-key' }), /ACTOR_ENGINE_API_KEY/);
+  });
+
+  const broken: readonly [string, (choice: Record<string, unknown>) => void, RegExp][] = [
+    [
+      'a logprob above 0',
+      (choice) => {
+        edit(choice, { logprob: 0.5 });
+      },
+      /logprob 0.5/,
+    ],
+    [
+      'the mark of a missing logprob',
+      (choice) => {
+        edit(choice, { logprob: -9999 });
+      },
+      /-9999/,
+    ],
+    [
+      "another token's logprob",
+      (choice) => {
+        edit(choice, { token_id: 5 });
+      },
+      /of another token/,
+    ],
+    ['no logprobs', (choice) => (choice['logprobs'] = null), /not of this protocol/],
+    ['one token too few', (choice) => (choice['token_ids'] = [6, 7]), /of another token|2 tokens/],
+    ['an end by abort', (choice) => (choice['finish_reason'] = 'abort'), /by abort/],
+    [
+      'weights that changed within it',
+      (choice) => (choice['weight_versions'] = [{ version: 'a' }, { version: 'b' }]),
+      /changed the weights/,
+    ],
+  ];
+  for (const [what, damage, words] of broken) {
+    it(`an answer with ${what} is refused`, async () => {
+      await using twin = await VllmTwin.start();
+      await using opened = await openEngine([twin.url]);
+      const { engine, adapters } = opened;
+      await engine.load(adapters.manifest(1), signal);
+      twin.tamper = (choices) => {
+        damage(choices[1]!);
+        return choices;
+      };
+      using place = engine.place();
+      await assert.rejects(place.generate(1, groupRequest, 60_000, signal), words);
+    });
+  }
+
+  it('an answer of an older server, which names its tokens in words, is understood', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    twin.tamper = (choices) => {
+      for (const choice of choices) for (const entry of entriesOf(choice)) delete entry['token_id'];
+      return choices;
+    };
+    using place = engine.place();
+    const [sequence] = await place.generate(1, groupRequest, 60_000, signal);
+    assert.deepEqual([...sequence!.tokens], [6, 7, 0, 1, 2]);
+  });
+
+  it('an answer with a sequence too few is refused', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    twin.tamper = (choices) => choices.slice(1);
+    using place = engine.place();
+    await assert.rejects(place.generate(1, groupRequest, 60_000, signal), /2 sequences for 3/);
+  });
+});
+
+function edit(choice: Record<string, unknown>, change: object): void {
+  Object.assign(entriesOf(choice)[0]!, change);
+}
+
+/** What an answer says of each token. */
+function entriesOf(choice: Record<string, unknown>): Record<string, unknown>[] {
+  return (choice['logprobs'] as { content: Record<string, unknown>[] }).content;
+}
+
+describe('what is checked of an engine at the start', () => {
+  const flags: readonly [string, 'vllm' | 'sglang', Partial<TwinFlags>, RegExp][] = [
+    ['vLLM without token ids', 'vllm', { samplesByIds: false }, /--enable-scale-out/],
+    [
+      'vLLM that loads no adapters at run time',
+      'vllm',
+      { loadsAtRuntime: false },
+      /VLLM_ALLOW_RUNTIME_LORA_UPDATING=1/,
+    ],
+    ['vLLM without adapters', 'vllm', { takesAdapters: false }, /--enable-lora/],
+    ['SGLang without adapters', 'sglang', { takesAdapters: false }, /--enable-lora/],
+    ['vLLM for a smaller rank', 'vllm', { maxRank: 2 }, /--max-lora-rank 4/],
+    ['SGLang for a smaller rank', 'sglang', { maxRank: 2 }, /--max-lora-rank 4/],
+    ['vLLM with too few slots', 'vllm', { slots: 5 }, /has 6 versions in use.*--max-loras 6/],
+    ['SGLang with too few slots', 'sglang', { slots: 5 }, /--max-loras-per-batch 6/],
+    ['an engine that does not say its slots', 'vllm', { tellsSlots: false }, /--engine-max-loras/],
+  ];
+  for (const [what, kind, started, words] of flags) {
+    it(`${what} is refused, with the flag to add`, async () => {
+      assert.match(await refusal(kind, started), words);
+    });
+  }
+
+  it('every missing flag is named at once', async () => {
+    const words = await refusal('vllm', { samplesByIds: false, loadsAtRuntime: false });
+    assert.match(words, /--enable-scale-out/);
+    assert.match(words, /VLLM_ALLOW_RUNTIME_LORA_UPDATING=1/);
+  });
+
+  it('logprobs of temperature 1 are refused for a run at another temperature, and accepted at 1', async () => {
+    const raw = { appliesTemperature: false };
+    assert.match(await refusal('vllm', raw, { temperature: 0.7 }), /--logprobs-mode processed/);
+    assert.match(await refusal('sglang', raw, { temperature: 2 }), /RETURN_ORIGINAL_LOGPROB/);
+    await using twin = await VllmTwin.start(raw);
+    await (await openEngine([twin.url]))[Symbol.asyncDispose]();
+    await using processing = await VllmTwin.start();
+    await (await openEngine([processing.url], { temperature: 0.7 }))[Symbol.asyncDispose]();
+  });
+
+  it('slots that the engine does not tell are those of --engine-max-loras, which may not exceed the told ones', async () => {
+    await using silentTwin = await VllmTwin.start({ tellsSlots: false });
+    await using opened = await openEngine([silentTwin.url], { maxLoras: 7 });
+    assert.equal(opened.engine.maxVersions, 7);
+    assert.match(await refusal('vllm', {}, { maxLoras: 7 }), /room for 6/);
+    assert.match(await refusal('vllm', {}, { maxLoras: 5 }), /--engine-max-loras is 5/);
+  });
+
+  it('the smallest of several engines decides the slots and the context', async () => {
+    await using large = await VllmTwin.start({ slots: 9, maxContext: 100 });
+    await using small = await VllmTwin.start({ slots: 7, maxContext: 50 });
+    await using opened = await openEngine([large.url, small.url]);
+    assert.deepEqual([opened.engine.maxVersions, opened.engine.maxContext], [7, 50]);
+  });
+
+  it('an actor unloads the adapters of its predecessor, and no others', async () => {
+    await using twin = await VllmTwin.start();
+    for (const name of ['r.v1.0.a.0', 'r.v1.0.b.0', 'q.v1.0.a.0', 'sql'])
+      twin.loaded.set(name, '/');
+    await using opened = await openEngine([twin.url]);
+    assert.deepEqual([...twin.loaded.keys()], ['r.v1.0.b.0', 'q.v1.0.a.0', 'sql']);
+    assert.equal(opened.engine.trouble, undefined);
+  });
+
+  it('an actor that is refused leaves no folder behind', async () => {
+    await using twin = await VllmTwin.start({ slots: 2 });
+    const adapterDir = await mkdtemp(join(tmpdir(), 'offbeat-engine-'));
+    await assert.rejects(openEngine([twin.url], { adapterDir }), UserError);
+    assert.deepEqual(await readdir(adapterDir), []);
+    await rm(adapterDir, { recursive: true });
+  });
+});

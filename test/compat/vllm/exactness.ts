@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto';
+import { join } from 'node:path';
+import { connectEngine } from '../../../actor/sampler/connect-engine.js';
+import { startLocalBackend } from '../../../local-backend/local-backend.js';
+import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
+import type { ModelConfig } from '../../../shared/model/model-config.js';
+import type { GroupRequest } from '../../../shared/model/rollout-draft.js';
+import { loadTokenizer } from '../../../shared/model/tokenizer.js';
+import { promptTokens } from '../../../shared/tasks/prompt.js';
+import { openTask } from '../../../shared/tasks/registry.js';
+import { TinkerClient } from '../../../shared/tinker/client.js';
+import type { TrainingRun } from '../../../shared/tinker/training-run.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
+import { manifest } from '../../actor/values.js';
+import { silent } from '../../support/broker.js';
+import { runConfig } from '../../support/messages.js';
+import { adam, baseModel, datum } from '../tuft/scene.js';
+import { atLeast, atMost, type SuiteContext } from '../suite.js';
+
+const rank = 8;
+const apiKey = 'tml-compat-key';
+const problems = 8;
+
+/**
+ * Compares the logprobs that vLLM reports for its own samples with those of the local backend, for the base policy and
+ * for one that was trained a little.
+ */
+export async function vllmExactness(context: SuiteContext, url: string): Promise<void> {
+  const { signal, report } = context;
+  await using backend = await startLocalBackend({
+    ...{ host: '127.0.0.1', port: 0, apiKey, threads: 1, log: silent },
+    ...{ modelDir: embeddedModelPath, modelName: baseModel },
+    checkpointDir: join(context.folder, 'checkpoints'),
+  });
+  await using learner = await TinkerClient.connect({
+    ...{ baseUrl: backend.url, apiKey, log: silent, signal },
+  });
+  const run = await learner.createLoraModel({ baseModel, rank, seed: 0 });
+  const adapters = new Map<string, Uint8Array>();
+  const { config: model } = await readModelDirectory(embeddedModelPath);
+  const requests = await groupRequests(model);
+  const [{ prompt, count }] = requests as [GroupRequest];
+  await using engine = await connectEngine({
+    ...{ kind: 'vllm', urls: [url], apiKey: undefined, adapterDir: context.folder },
+    ...{ run: 'exactness', actor: 'compat', maxLoras: undefined, model, rank },
+    ...{ groupSize: count, maxStepsOffPolicy: 4, temperature: 1, prompt },
+    policies: { fetchAdapter: ({ adapter }) => Promise.resolve(adapters.get(adapter!.sha256)!) },
+    ...{ log: silent, signal, waitingFor: () => undefined },
+  });
+  using place = engine.place();
+  const base = await learner.createSamplingSession(await run.saveWeightsForSampler('v0'));
+  for (const version of [0, 1]) {
+    if (version === 1) await trainALittle(run);
+    const path = await run.saveWeightsForSampler(`w${version}`);
+    const session = await learner.createSamplingSession(path);
+    await engine.load(publish(version, await learner.downloadAdapter(path)), signal);
+    let [largest, toBase, compared] = [0, 0, 0];
+    for (const request of requests) {
+      for (const { tokens, logprobs } of await place.generate(version, request, 300_000, signal)) {
+        const whole = Int32Array.of(...request.prompt, ...tokens);
+        const [own, others] = await Promise.all(
+          [session, base].map((each) => learner.sampler(each).logprobs(whole)),
+        );
+        compared += tokens.length;
+        logprobs.forEach((logprob, i) => {
+          const index = request.prompt.length + i;
+          largest = Math.max(largest, Math.abs(logprob - own![index]!));
+          toBase = Math.max(toBase, Math.abs(logprob - others![index]!));
+        });
+      }
+    }
+    context.note(`  version ${version}: ${compared} tokens`);
+    report(atMost(`vLLM and local backend, version ${version}: largest distance`, largest, 2e-5));
+    if (version === 1) report(atLeast('version 1 and base policy: largest distance', toBase, 0.1));
+  }
+
+  function publish(
+    version: number,
+    { adapter: bytes, alpha }: { adapter: Uint8Array; alpha: number },
+  ): PolicyManifest {
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    adapters.set(sha256, bytes);
+    const adapter = { object: sha256, sha256, bytes: bytes.byteLength, rank, alpha };
+    return manifest(version, { adapter });
+  }
+}
+
+/** Groups of the embedded model's own task. */
+async function groupRequests(config: ModelConfig): Promise<GroupRequest[]> {
+  const tokenizer = await loadTokenizer({ path: embeddedModelPath, config });
+  const task = openTask(runConfig().task);
+  const { test } = await task.load();
+  return test.slice(0, problems).map((problem, seed) => ({
+    prompt: promptTokens(task.prompt(problem), tokenizer),
+    ...{ count: 16, temperature: 1, maxTokens: 20, seed },
+    stopTokenIds: tokenizer.eosTokenIds,
+  }));
+}
+
+/** Trains until the policy is clearly another one. */
+async function trainALittle(run: TrainingRun): Promise<void> {
+  for (let i = 0; i < 4; i++) {
+    const data = [datum([3, 4, 5, 6, 7, 8, 9, 10], 'cross_entropy')];
+    await run.forwardBackward(data, 'cross_entropy', {});
+    await run.optimStep({ ...adam, learningRate: 0.02 });
+  }
+}

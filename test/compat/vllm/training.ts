@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { Summary } from '../../../cli/up/summary.js';
+import { UserError } from '../../../shared/base/errors.js';
+import { embeddedModelPath } from '../../../shared/model/model-directory.js';
+import { until } from '../../support/broker.js';
+import { UpProcess } from '../../support/up-process.js';
+import { atMost, type SuiteContext } from '../suite.js';
+import { vllmExactness } from './exactness.js';
+import { VllmProcess, vllmPython } from './vllm-process.js';
+
+const flags =
+  '--sampler=vllm --max-steps=6 --groups-per-batch=8 --num-minibatches=2 --eval-problems=16 --eval-samples=1 --ready-seconds=600 --json --no-dashboard';
+
+/** A real vLLM on the CPU: its logprobs, and `npm start -- --sampler vllm` across its death. */
+export async function testVllm(context: SuiteContext): Promise<void> {
+  if (context.isShort) throw new UserError('vLLM takes minutes to install and to start');
+  await using server = await VllmProcess.start(await vllmPython(context), context.signal);
+  await vllmExactness(context, server.url);
+
+  const where = [`--model-dir=${embeddedModelPath}`, `--engine-url=${server.url}`];
+  await using up = await UpProcess.start([...flags.split(' '), ...where]);
+  context.signal.addEventListener('abort', () => up.child.kill('SIGTERM'));
+  const steps = async () => (await up.read('metrics.jsonl').catch(() => '')).split('\n').length - 1;
+  await context.step('vLLM is killed after two steps and comes back: exit code', '0', async () => {
+    await until(async () => (await steps()) >= 2 || up.child.exitCode !== null);
+    await server.kill();
+    await server.start();
+    assert.equal(await up.ended(), 0, up.err);
+    return 0;
+  });
+  const summary = Summary.parse(JSON.parse(up.out.trimEnd().split('\n').at(-1)!));
+  await context.step('steps, and groups that died', '6, none', () => {
+    assert.deepEqual([summary.steps, summary.groups.dead], [6, 0]);
+    return `${summary.groups.trained} of ${summary.groups.issued} groups trained`;
+  });
+  await context.step('the actor', 'used it again with its adapters', async () => {
+    const log = await up.read('logs/actor-0.log');
+    assert.match(log, /engine is out of use/);
+    assert.match(log, /engine is in use again/);
+    return 'out of use, then in use again';
+  });
+  const lines = (await up.read('metrics.jsonl')).trimEnd().split('\n');
+  const distances = lines.flatMap((line) => {
+    const metrics = JSON.parse(line) as Record<string, number | undefined>;
+    return Math.abs(metrics['kl_sample_train_v1/staleness_0'] ?? 0);
+  });
+  context.report(
+    atMost(
+      'KL from sampler to learner at staleness 0, largest of a step',
+      Math.max(...distances),
+      1e-5,
+    ),
+  );
+}

@@ -1,0 +1,193 @@
+import { readFile } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { parseSafetensors } from '../../shared/model/safetensors.js';
+
+/** How a twin was started: the flags of the real server that matter here. */
+export interface TwinFlags {
+  readonly apiKey?: string;
+  readonly takesAdapters: boolean;
+  readonly loadsAtRuntime: boolean; // of vLLM
+  readonly samplesByIds: boolean; // of vLLM
+  readonly tellsSlots: boolean;
+  readonly slots: number; // adapters in one batch
+  readonly maxRank: number;
+  readonly maxContext: number;
+  readonly appliesTemperature: boolean; // to the logprobs that it reports
+}
+
+export const twinFlags: TwinFlags = {
+  takesAdapters: true,
+  loadsAtRuntime: true,
+  samplesByIds: true,
+  tellsSlots: true,
+  slots: 6,
+  maxRank: 32,
+  maxContext: 64,
+  appliesTemperature: true,
+};
+
+/** An answer: JSON, or text, of a status. */
+export interface TwinAnswer {
+  readonly status?: number;
+  readonly json?: unknown;
+  readonly text?: string;
+}
+
+/** What a twin is asked to draw. */
+export interface TwinDraw {
+  readonly adapter: string | undefined;
+  readonly temperature: number;
+  readonly count: number;
+  readonly maxTokens: number;
+  readonly seed: number;
+  readonly stopTokenIds: readonly number[];
+}
+
+export const twinVocabulary = 8;
+
+/**
+ * The protocol of a server that samples with adapters, made from its documentation, over a model of eight tokens whose
+ * logprobs anyone can compute. It refuses what it does not know, reads adapters from their folders, and counts
+ * what a real one would have evicted.
+ */
+export abstract class EngineTwin implements AsyncDisposable {
+  /** Every request, in order. */
+  readonly seen: { readonly path: string; readonly body: unknown }[] = [];
+  /** Paths of the adapters by name, the least recently used first. */
+  readonly loaded = new Map<string, string>();
+  /** Adapters that had no room when another was loaded. */
+  readonly evicted: string[] = [];
+  /** Adapters that were loaded at any time, in order. */
+  readonly everLoaded: string[] = [];
+  /** Held open until released, if set: calls that sample, or health checks. */
+  holds: { readonly sampling?: Promise<void>; readonly health?: Promise<void> } = {};
+  /** Calls that sample whose connection was closed before the answer. */
+  readonly disconnected: string[] = [];
+  #server: ReturnType<typeof createServer> | undefined;
+  #port = 0;
+
+  constructor(readonly flags: TwinFlags) {}
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  /** Starts it, or starts it again at the same port without its adapters. */
+  async start(): Promise<this> {
+    this.loaded.clear();
+    const server = createServer((request, response) => void this.#serve(request, response));
+    this.#server = server;
+    await new Promise<void>((resolve) => server.listen(this.#port, '127.0.0.1', resolve));
+    this.#port = (server.address() as AddressInfo).port;
+    return this;
+  }
+
+  /** Ends it as a crash does. */
+  async stop(): Promise<void> {
+    const server = this.#server;
+    if (server === undefined) return;
+    this.#server = undefined;
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  /** The bodies sent to a path. */
+  sent(path: string): unknown[] {
+    return this.seen.filter((each) => each.path === path).map(({ body }) => body);
+  }
+
+  /** [twinVocabulary] the logprobs of the next token. */
+  logprobs({ adapter, temperature }: Pick<TwinDraw, 'adapter' | 'temperature'>): number[] {
+    const tilt = adapter === undefined ? 0 : versionIn(adapter);
+    const heat = this.flags.appliesTemperature && temperature > 0 ? temperature : 1;
+    const logits = Array.from({ length: twinVocabulary }, (_, i) => (-i * (tilt + 2)) / 4 / heat);
+    const total = Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), 0));
+    return logits.map((logit) => logit - total);
+  }
+
+  /** The tokens of each sequence, which ends at a stop token. */
+  protected draw({ count, maxTokens, seed, stopTokenIds }: TwinDraw): number[][] {
+    return Array.from({ length: count }, (_, index) => {
+      const tokens: number[] = [];
+      while (tokens.length < maxTokens) {
+        const token = (seed + index + tokens.length) % twinVocabulary;
+        tokens.push(token);
+        if (stopTokenIds.includes(token)) break;
+      }
+      return tokens;
+    });
+  }
+
+  /** The answer to a request; undefined: there is no such route. */
+  protected abstract answer(
+    method: string,
+    path: string,
+    body: unknown,
+  ): Promise<TwinAnswer | undefined> | TwinAnswer | undefined;
+
+  /** Whether a path samples. */
+  protected abstract samples(path: string): boolean;
+
+  /** Reads an adapter and takes a slot. @returns why it cannot. */
+  protected async takeAdapter(name: string, folder: string): Promise<string | undefined> {
+    let config: string;
+    try {
+      config = await readFile(join(folder, 'adapter_config.json'), 'utf8');
+      parseSafetensors(await readFile(join(folder, 'adapter_model.safetensors')), 'the file');
+    } catch {
+      return `No adapter found for ${folder}`;
+    }
+    const { r } = z.object({ r: z.int().positive() }).parse(JSON.parse(config));
+    if (r > this.flags.maxRank) {
+      return `LoRA rank ${r} is greater than max_lora_rank ${this.flags.maxRank}.`;
+    }
+    this.loaded.set(name, folder);
+    this.everLoaded.push(name);
+    const [oldest] = this.loaded.keys();
+    if (this.loaded.size > this.flags.slots && oldest !== undefined) this.evicted.push(oldest);
+    return undefined;
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const parts: Buffer[] = [];
+    for await (const part of request) parts.push(part as Buffer);
+    const text = Buffer.concat(parts).toString();
+    const body: unknown = text === '' ? undefined : JSON.parse(text);
+    const path = request.url ?? '';
+    this.seen.push({ path, body });
+    const { apiKey } = this.flags;
+    const isOpen = path === '/health';
+    const isAllowed = request.headers.authorization === `Bearer ${String(apiKey)}`;
+    if (apiKey !== undefined && !isOpen && !isAllowed) {
+      response.writeHead(401).end(JSON.stringify({ error: 'Unauthorized' }));
+      return;
+    }
+    let isAnswered = false;
+    response.on('close', () => {
+      if (!isAnswered && this.samples(path)) this.disconnected.push(path);
+    });
+    if (this.samples(path)) await this.holds.sampling;
+    if (isOpen) await this.holds.health;
+    const answer = (await this.answer(request.method ?? '', path, body)) ?? {
+      status: 404,
+      json: { detail: 'Not Found' },
+    };
+    isAnswered = true;
+    const type = answer.json === undefined ? 'text/plain' : 'application/json';
+    response
+      .writeHead(answer.status ?? 200, { 'content-type': type })
+      .end(answer.json === undefined ? (answer.text ?? '') : JSON.stringify(answer.json));
+  }
+}
+
+/** The policy version that an adapter's name contains. */
+function versionIn(adapter: string): number {
+  return Number(/\.v(\d+)\./.exec(adapter)?.[1] ?? 0);
+}

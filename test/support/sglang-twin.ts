@@ -1,0 +1,126 @@
+import { z } from 'zod';
+import { EngineTwin, type TwinAnswer, twinFlags, type TwinFlags } from './engine-twin.js';
+
+const SamplingParams = z.strictObject({
+  n: z.int().positive(),
+  temperature: z.number().nonnegative(),
+  max_new_tokens: z.int().positive(),
+  stop_token_ids: z.array(z.int()).default([]),
+  stop: z.array(z.string()).optional(),
+  top_p: z.literal(1),
+  top_k: z.literal(-1),
+  min_p: z.literal(0),
+  presence_penalty: z.literal(0),
+  frequency_penalty: z.literal(0),
+  repetition_penalty: z.literal(1),
+});
+const Generate = z.strictObject({
+  rid: z.string().min(1),
+  input_ids: z.array(z.int().nonnegative()).min(1),
+  lora_path: z.string().optional(),
+  extra_key: z.string().optional(),
+  sampling_params: SamplingParams,
+  return_logprob: z.literal(true),
+  top_logprobs_num: z.int().nonnegative(),
+  stream: z.literal(false),
+});
+const Load = z.strictObject({ lora_name: z.string().min(1), lora_path: z.string().min(1) });
+const Unload = z.strictObject({ lora_name: z.string().min(1) });
+const Abort = z.strictObject({ rid: z.string().min(1) });
+
+/** SGLang's own routes, as its documentation has them; no real server of it was at hand. */
+export class SglangTwin extends EngineTwin {
+  static async start(flags: Partial<TwinFlags> = {}): Promise<SglangTwin> {
+    return new SglangTwin({ ...twinFlags, ...flags }).start();
+  }
+
+  protected samples(path: string): boolean {
+    return path === '/generate';
+  }
+
+  protected answer(method: string, path: string, body: unknown) {
+    const { flags } = this;
+    switch (`${method} ${path}`) {
+      case 'GET /health':
+        return {};
+      case 'GET /get_server_info':
+        return {
+          json: {
+            version: '0.5.23',
+            enable_lora: flags.takesAdapters,
+            max_loras_per_batch: flags.tellsSlots ? flags.slots : null,
+            max_loaded_loras: null,
+            context_length: null,
+          },
+        };
+      case 'GET /v1/models':
+        return { json: { data: [{ id: 'base', max_model_len: flags.maxContext }] } };
+      case 'POST /load_lora_adapter':
+        return this.#load(Load.safeParse(body));
+      case 'POST /unload_lora_adapter':
+        return this.#unload(Unload.safeParse(body));
+      case 'POST /generate':
+        return this.#generate(Generate.safeParse(body));
+      case 'POST /abort_request':
+        return Abort.safeParse(body).success ? {} : wrong('rid is missing');
+      default:
+        return undefined;
+    }
+  }
+
+  async #load({ data, error }: z.ZodSafeParseResult<z.output<typeof Load>>): Promise<TwinAnswer> {
+    if (data === undefined) return wrong(String(error));
+    if (!this.flags.takesAdapters) {
+      return failed('LoRA is not enabled. Please set `--enable-lora` to enable LoRA.');
+    }
+    const { lora_name: name, lora_path: folder } = data;
+    if (this.loaded.has(name)) return failed(`LoRA with name ${name} already exists.`);
+    const problem = await this.takeAdapter(name, folder);
+    if (problem !== undefined) return failed(problem);
+    return { json: { success: true, loaded_adapters: Object.fromEntries(this.loaded) } };
+  }
+
+  #unload({ data, error }: z.ZodSafeParseResult<z.output<typeof Unload>>): TwinAnswer {
+    if (data === undefined) return wrong(String(error));
+    const { lora_name: name } = data;
+    if (!this.loaded.delete(name)) return failed(`LoRA with name ${name} does not exist.`);
+    return { json: { success: true, loaded_adapters: Object.fromEntries(this.loaded) } };
+  }
+
+  #generate({ data, error }: z.ZodSafeParseResult<z.output<typeof Generate>>): TwinAnswer {
+    if (data === undefined) return wrong(String(error));
+    const { lora_path: adapter, sampling_params: params, top_logprobs_num: top } = data;
+    if (adapter !== undefined && !this.loaded.has(adapter)) {
+      return wrong(`The following requested LoRA adapters are not loaded: ['${adapter}']`);
+    }
+    const { n: count, max_new_tokens: maxTokens, temperature, stop_token_ids: stops } = params;
+    const draw = { adapter, temperature, count, maxTokens, seed: 0, stopTokenIds: stops };
+    const all = this.logprobs(draw);
+    const entry = (token: number) => [all[token], token, null];
+    const sequences = this.draw(draw).map((tokens) => {
+      const last = tokens.at(-1)!;
+      const finish = stops.includes(last)
+        ? { type: 'stop', matched: last }
+        : { type: 'length', length: maxTokens };
+      return {
+        text: '',
+        output_ids: tokens,
+        meta_info: {
+          id: data.rid,
+          finish_reason: finish,
+          output_token_logprobs: tokens.map(entry),
+          output_top_logprobs: tokens.map(() => (top === 0 ? null : all.map((_, i) => entry(i)))),
+        },
+      };
+    });
+    return { json: count === 1 ? sequences[0] : sequences };
+  }
+}
+
+function wrong(message: string): TwinAnswer {
+  return { status: 400, json: { error: { message } } };
+}
+
+function failed(message: string): TwinAnswer {
+  return { status: 400, json: { success: false, error_message: message } };
+}

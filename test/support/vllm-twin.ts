@@ -1,0 +1,161 @@
+import { z } from 'zod';
+import { EngineTwin, type TwinAnswer, twinFlags, type TwinFlags } from './engine-twin.js';
+
+const SamplingParams = z.strictObject({
+  n: z.int().positive(),
+  seed: z.int().optional(),
+  temperature: z.number().nonnegative(),
+  max_tokens: z.int().positive(),
+  stop_token_ids: z.array(z.int()).default([]),
+  stop: z.array(z.string()).optional(),
+  logprobs: z.int().nonnegative(),
+  ignore_eos: z.boolean(),
+  top_p: z.literal(1),
+  top_k: z.literal(0),
+  min_p: z.literal(0),
+  presence_penalty: z.literal(0),
+  frequency_penalty: z.literal(0),
+  repetition_penalty: z.literal(1),
+});
+const Generate = z.strictObject({
+  request_id: z.string().min(1),
+  model: z.string(),
+  token_ids: z.array(z.int().nonnegative()).min(1),
+  sampling_params: SamplingParams,
+  cache_salt: z.string().min(1),
+});
+const Load = z.strictObject({ lora_name: z.string().min(1), lora_path: z.string().min(1) });
+const Unload = z.strictObject({ lora_name: z.string().min(1) });
+const Abort = z.strictObject({ request_ids: z.array(z.string().startsWith('generate-tokens-')) });
+
+/** vLLM's routes, as its documentation and vLLM 0.32.0 have them. */
+export class VllmTwin extends EngineTwin {
+  /** Changes an answer of the sampling route, to break it. */
+  tamper: (choices: Record<string, unknown>[]) => unknown = (choices) => choices;
+
+  static async start(flags: Partial<TwinFlags> = {}): Promise<VllmTwin> {
+    return new VllmTwin({ ...twinFlags, ...flags }).start();
+  }
+
+  protected samples(path: string): boolean {
+    return path === '/inference/v1/generate';
+  }
+
+  protected answer(method: string, path: string, body: unknown) {
+    const { flags } = this;
+    switch (`${method} ${path}`) {
+      case 'GET /health':
+        return {};
+      case 'GET /version':
+        return { json: { version: '0.32.0' } };
+      case 'GET /v1/models':
+        return { json: { object: 'list', data: this.#models() } };
+      case 'GET /server_info?config_format=json':
+        if (!flags.tellsSlots) return undefined;
+        return {
+          json: {
+            vllm_config: { lora_config: flags.takesAdapters ? { max_loras: flags.slots } : null },
+          },
+        };
+      case 'GET /metrics':
+        return { text: 'vllm:num_requests_running{engine="0"} 0.0\n' };
+      case 'POST /v1/load_lora_adapter':
+        return flags.loadsAtRuntime ? this.#load(Load.safeParse(body)) : undefined;
+      case 'POST /v1/unload_lora_adapter':
+        return flags.loadsAtRuntime ? this.#unload(Unload.safeParse(body)) : undefined;
+      case 'POST /inference/v1/generate':
+        return this.#generate(Generate.safeParse(body));
+      case 'POST /inference/v1/abort_requests':
+        return Abort.safeParse(body).success ? {} : wrong('request_ids is missing');
+      default:
+        return undefined;
+    }
+  }
+
+  #models() {
+    const base = { id: 'base', parent: null, max_model_len: this.flags.maxContext };
+    const adapters = [...this.loaded].map(([id, root]) => ({ id, root, parent: 'base' }));
+    return [base, ...adapters];
+  }
+
+  async #load({ data, error }: z.ZodSafeParseResult<z.output<typeof Load>>): Promise<TwinAnswer> {
+    if (data === undefined) return wrong(String(error));
+    const { lora_name: name, lora_path: folder } = data;
+    if (this.loaded.has(name)) {
+      return wrong(
+        `The lora adapter '${name}' has already been loaded. If you want to load it again`,
+      );
+    }
+    if (!this.flags.takesAdapters)
+      return { status: 500, json: failure('LoRA is not enabled', 500) };
+    const problem = await this.takeAdapter(name, folder);
+    if (problem === undefined)
+      return { text: `Success: LoRA adapter '${name}' added successfully.` };
+    return problem.startsWith('No adapter')
+      ? { status: 404, json: failure(problem, 404) }
+      : wrong(problem);
+  }
+
+  #unload({ data, error }: z.ZodSafeParseResult<z.output<typeof Unload>>): TwinAnswer {
+    if (data === undefined) return wrong(String(error));
+    const { lora_name: name } = data;
+    if (this.loaded.delete(name)) return { text: `Success: '${name}' removed successfully.` };
+    return { status: 404, json: failure(`The lora adapter '${name}' cannot be found.`, 404) };
+  }
+
+  #generate({ data, error }: z.ZodSafeParseResult<z.output<typeof Generate>>): TwinAnswer {
+    if (!this.flags.samplesByIds) {
+      return { status: 403, json: { error: 'scale-out APIs need --enable-scale-out' } };
+    }
+    if (data === undefined) return wrong(String(error));
+    const { model, token_ids: prompt, sampling_params: params } = data;
+    if (model !== 'base' && !this.loaded.has(model)) {
+      return { status: 404, json: failure(`The model \`${model}\` does not exist.`, 404) };
+    }
+    if (prompt.length + params.max_tokens > this.flags.maxContext) {
+      return wrong(`This model's maximum context length is ${this.flags.maxContext} tokens.`);
+    }
+    const adapter = model === 'base' ? undefined : model;
+    if (adapter !== undefined) this.#touch(adapter);
+    const { n: count, max_tokens: maxTokens, temperature, seed = 0 } = params;
+    const draw = { adapter, temperature, count, maxTokens, seed };
+    const all = this.logprobs(draw);
+    const top = all
+      .map((logprob, token_id) => ({
+        token: `token_id:${token_id}`,
+        token_id,
+        logprob,
+        bytes: null,
+      }))
+      .slice(0, params.logprobs);
+    const sequences = this.draw({ ...draw, stopTokenIds: params.stop_token_ids });
+    const choices = sequences.map((tokens, index) => ({
+      index,
+      token_ids: tokens,
+      finish_reason: params.stop_token_ids.includes(tokens.at(-1)!) ? 'stop' : 'length',
+      logprobs: {
+        content: tokens.map((token) => ({
+          ...{ token: `token_id:${token}`, token_id: token, logprob: all[token], rank: 1 },
+          top_logprobs: top,
+        })),
+      },
+      weight_versions: [{ version: 'default', start: 0, end: tokens.length }],
+    }));
+    return { json: { request_id: 'generate-tokens-1', choices: this.tamper(choices) } };
+  }
+
+  /** The adapter is now the most recently used. */
+  #touch(adapter: string): void {
+    const folder = this.loaded.get(adapter)!;
+    this.loaded.delete(adapter);
+    this.loaded.set(adapter, folder);
+  }
+}
+
+function wrong(message: string): TwinAnswer {
+  return { status: 400, json: failure(message, 400) };
+}
+
+function failure(message: string, code: number): unknown {
+  return { error: { message, type: 'BadRequestError', param: null, code } };
+}
