@@ -38,6 +38,14 @@ describe('the actors of a run', () => {
     ]);
   });
 
+  it('actors are given the engines that they sample on', async () => {
+    const engine = { sampler: 'vllm', engineUrl: 'http://127.0.0.1:8000', actors: 1 } as const;
+    const members = workerMembers({ ...UpConfig.parse({}), ...engine }, places);
+    const { args, env } = await members.find(({ name }) => name === 'actor-0')!.command();
+    assert(args.includes('--sampler=vllm') && args.includes('--engine-url=http://127.0.0.1:8000'));
+    assert.equal(env?.['ACTOR_API_KEY'], undefined);
+  });
+
   it('each actor gets its own NATS key, and by the environment the address, which may hold a password', async () => {
     const members = workerMembers({ ...UpConfig.parse({}), actors: 2 }, places);
     const commands = await Promise.all(members.map(({ command }) => command()));
