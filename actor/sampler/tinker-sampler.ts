@@ -6,8 +6,10 @@ import { RunLost, StillPending, Unavailable } from '../../shared/tinker/errors.j
 import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { TokenScores } from '../../shared/rl/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import { scoresByDraws, type CanaryTexts } from './canary-scores.js';
 import type { PolicyChoice, Progress, Sampler } from './sampler.js';
 import {
   appendSegment,
@@ -43,8 +45,11 @@ const firstStallSeconds = 3_600; // a long answer from a busy backend
 /** Samples on the backend, in the sampling session that the learner opened for each version. */
 export class TinkerSampler implements Sampler {
   readonly kind = 'tinker';
+  readonly engine: string;
+  readonly usualArithmetic = 'bf16';
   readonly concurrency: number;
-  readonly #versions = new Map<number, SampleCalls>();
+  readonly #loaded = new Map<number, SampleCalls>(); // not admitted yet
+  readonly #versions = new Map<number, SampleCalls>(); // to sample with
   readonly #stalls: StallWatch;
 
   /** @throws {UserError} if the backend cannot be used, or does not serve the run's model. */
@@ -68,6 +73,7 @@ export class TinkerSampler implements Sampler {
     readonly maxContext: number | undefined,
   ) {
     this.concurrency = options.concurrency;
+    this.engine = `Tinker server with ${options.modelName}`.slice(0, 256);
     this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
   }
 
@@ -76,11 +82,24 @@ export class TinkerSampler implements Sampler {
       const reason = `policy version ${version} names no sampling session; start the actors with --sampler onnx`;
       return Promise.reject(new UserError(reason));
     }
-    this.#versions.set(version, this.client.sampler(samplingSessionId));
+    this.#loaded.set(version, this.client.sampler(samplingSessionId));
     return Promise.resolve();
   }
 
+  /** By draws: a server may compute the logprobs of prompts at another temperature than those of answers. */
+  score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
+    return scoresByDraws(canary, (request) => this.#call(this.#loaded, version, request, signal));
+  }
+
+  admit(version: number): void {
+    const calls = this.#loaded.get(version);
+    if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
+    this.#loaded.delete(version);
+    this.#versions.set(version, calls);
+  }
+
   drop(version: number): void {
+    this.#loaded.delete(version);
     this.#versions.delete(version);
   }
 
@@ -95,7 +114,7 @@ export class TinkerSampler implements Sampler {
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
       progress?.onDraw(version);
-      const segments = await this.#call(version, part, signal);
+      const segments = await this.#call(this.#versions, version, part, signal);
       drawn += segments.reduce((sum, { tokens }) => sum + tokens.length, 0);
       return segments;
     };
@@ -152,13 +171,14 @@ export class TinkerSampler implements Sampler {
 
   /** One sample call, retried while the backend is unavailable; the ticket's lease is extended meanwhile. */
   async #call(
+    versions: ReadonlyMap<number, SampleCalls>,
     version: number,
     request: GroupRequest,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
     const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
     for (let lost = 0; ;) {
-      const calls = this.#versions.get(version); // again: the version may have a new session
+      const calls = versions.get(version); // again: the version may have a new session
       if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
       const startedAt = performance.now();
       try {

@@ -74,6 +74,17 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
   }
 }
 
+/** Reports that an actor does not sample, because its sampler does not have the policy that it should. */
+export function refusalText(event: Extract<RunEvent, { kind: 'refusal' }>): string {
+  const { actor, version, difference, band, place, mean, meanBand } = event;
+  return (
+    `${actor} does not sample: it does not reproduce the canary of version ${version} (token ${place} is off by ` +
+    `${difference.toPrecision(3)} nats, and ${band} is the most; on average they are off by ${mean.toPrecision(3)}, and ${meanBand} is ` +
+    `the most). Its weights, its temperature or its arithmetic are not ` +
+    "the policy's; its log has the details, and it tries again by itself."
+  );
+}
+
 /** Reports an actor that fills its share of a stream. */
 function shareText({ actor, stream, messages }: Extract<RunEvent, { kind: 'share' }>): string {
   const effect =
@@ -218,6 +229,7 @@ export async function followRun(
       }
       if (isOld) continue;
       if (event.kind === 'eval') screen.note(evalText(event.result));
+      if (event.kind === 'refusal') screen.note(refusalText(event));
       if (event.kind === 'share') screen.note(shareText(event));
       if (event.kind === 'held' && (event.withdrawn > 0 || event.at - heldAt > heldEveryMs)) {
         heldAt = event.at;

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { DivergenceLimits } from '../../shared/rl/divergence.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
+import { arithmetics } from '../../shared/base/arithmetic.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
 import type { Task } from './training.js';
 
@@ -92,8 +93,15 @@ export function divergenceLimits(settings: Stops): DivergenceLimits {
   return { maxKl: stopKl === 0 ? Infinity : stopKl, minRewardShare, patience };
 }
 
-/** How the learner audits the logprobs that actors claim. */
+/** How the learner checks that actors sample with the policy that they name. */
 export const Audit = z.object({
+  trainerClass: z
+    .enum(arithmetics)
+    .default('bf16')
+    .describe(
+      "arithmetic in which --backend-url trains: fp32 (the local backend), bf16 or fp8; bounds how far an actor's logprobs " +
+        'may be from it.',
+    ),
   auditShare: number
     .min(0)
     .max(1)

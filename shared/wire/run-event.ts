@@ -27,6 +27,17 @@ export const RunEvent = z.discriminatedUnion('kind', [
   }),
   z.strictObject({
     ...eventBase,
+    kind: z.literal('refusal'), // an actor does not reproduce a version's canary, so it does not sample
+    actor: z.string().min(1).max(128),
+    version: z.int().nonnegative(),
+    difference: z.number().nonnegative(), // the largest, in nats
+    band: z.number().positive(), // of the largest
+    mean: z.number().nonnegative(), // difference over all tokens, in nats
+    meanBand: z.number().positive(), // of the mean
+    place: z.int().nonnegative(), // index of the token in the canary
+  }),
+  z.strictObject({
+    ...eventBase,
     kind: z.literal('held'), // actors have held tickets for longer than usual
     split: Split,
     tickets: z.int().positive(),
