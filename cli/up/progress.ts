@@ -69,6 +69,11 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
         `in ${groups} groups its logprobs were ${gap.toFixed(1)} times as far from those of the policy as ` +
         `others of the same age, and ${bound} times is the most.`
       );
+    case 'version':
+      return (
+        `in ${groups} groups its logprobs were ${gap.toPrecision(3)} nats per token from those of the version that they ` +
+        `name, and ${bound} is the most.`
+      );
     case 'impossible':
       return `no policy can have the logprobs that ${groups} of its groups claim.`;
   }

@@ -9,6 +9,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { ActorAudit } from '../step/actor-audit.js';
+import type { VersionAudit } from '../step/version-audit.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../stop/broken-policy-watch.js';
 import type { Changes } from '../../shared/base/changes.js';
@@ -39,6 +40,7 @@ export interface GroupReceiverOptions {
   readonly zeroVariance: RunConfig['zeroVariance'];
   /** A quarantined actor's group is admitted, then refused as stale, so that its ticket is reissued. */
   readonly audit: Pick<ActorAudit, 'isQuarantined' | 'refused'>;
+  readonly versionAudit: Pick<VersionAudit, 'consider'>;
   readonly certificates: Pick<Certificates, 'verdict' | 'count'>;
   /** The newest version that actors may have sampled with; set before it is published. */
   readonly newestVersion: () => number;
@@ -226,6 +228,7 @@ export class GroupReceiver {
     const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
       this.#options;
     brokenPolicy.arrived(scored.group);
+    void this.#options.versionAudit.consider(scored.group);
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {

@@ -17,6 +17,7 @@ import { ActorAudit } from '../step/actor-audit.js';
 import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { Publisher } from '../step/publisher.js';
+import { VersionAudit } from '../step/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../stop/no-signal-watch.js';
 import { TicketSource } from '../tickets/ticket-source.js';
@@ -125,6 +126,15 @@ export function makeParts(
     log,
   });
   const certificates = new Certificates();
+  const versionAudit = new VersionAudit({
+    client,
+    share: settings.auditVersionShare,
+    seed: config.seed,
+    temperature: config.sampling.temperature,
+    trainer: settings.trainerClass,
+    onDeceit: (...finding) => audit.deceived(...finding),
+    log,
+  });
   const publisher = new Publisher({
     broker,
     client,
@@ -139,6 +149,7 @@ export function makeParts(
       log,
     }),
     certificates,
+    versionAudit,
     idle,
     maxStepsOffPolicy,
     rewinds,
@@ -178,6 +189,7 @@ export function makeParts(
     zeroVariance: config.zeroVariance,
     audit,
     certificates,
+    versionAudit,
   });
   const secondsBefore = clock.seconds;
   const learningRates = new LearningRateSchedule(

@@ -107,6 +107,14 @@ export const Audit = z.object({
     .max(1)
     .default(1)
     .describe("share of the groups whose logprobs are compared with the learner's own."),
+  auditVersionShare: number
+    .min(0)
+    .max(1)
+    .default(0.01)
+    .describe(
+      'share of the groups whose logprobs are compared with those of the very version that they name, whatever its age, by a ' +
+        'backend that samples; costs it a pass over some of their rollouts.',
+    ),
   auditNoise: number
     .positive()
     .default(0.05)

@@ -2,6 +2,7 @@ import pLimit from 'p-limit';
 import { Gauge } from 'prom-client';
 import { StatTable } from '../report/stat-table.js';
 import type { IdleClock } from './idle-clock.js';
+import type { VersionAudit } from './version-audit.js';
 import type { Certificates } from '../groups/certificates.js';
 import type { CanarySource } from './canary-source.js';
 import { AdapterSource, type AdapterKind } from './adapter-source.js';
@@ -47,6 +48,7 @@ export interface PublisherOptions {
   readonly backendSamples: boolean;
   readonly canaries: Pick<CanarySource, 'request'>;
   readonly certificates: Pick<Certificates, 'add'>;
+  readonly versionAudit: Pick<VersionAudit, 'add'>;
   readonly idle: IdleClock;
   readonly maxStepsOffPolicy: number;
   readonly rewinds: readonly Rewind[];
@@ -163,6 +165,7 @@ export class Publisher {
     const startedAt = performance.now();
     this.#newestVersion = version;
     this.#options.certificates.add({ version, canary });
+    this.#options.versionAudit.add({ version, samplingSessionId, canary });
     const quarantined = this.#options.quarantined();
     const { restorations } = broker;
     const manifest = await broker.policy.publish(

@@ -19,7 +19,7 @@ export const RunEvent = z.discriminatedUnion('kind', [
     ...eventBase,
     kind: z.literal('quarantine'),
     actor: z.string().min(1).max(128), // whose groups are refused from now on
-    why: z.enum(['gap', 'likelihood', 'fleet', 'impossible']).optional(), // absent: gap
+    why: z.enum(['gap', 'likelihood', 'fleet', 'impossible', 'version']).optional(), // absent: gap
     gap: z.number(), // nats per token; likelihood: nats of evidence; fleet: multiple of others; impossible: groups
     bound: z.number(), // that the gap exceeded
     groups: z.int().positive(), // groups audited

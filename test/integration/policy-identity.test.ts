@@ -112,3 +112,30 @@ describe('a run whose only actor does not sample with the policy', { timeout: 24
     assert.deepEqual(new Set(versionsOf('honest')), new Set([1, 2]));
   });
 });
+
+describe(
+  'a run whose only actor claims logprobs that are slightly off',
+  { timeout: 240_000 },
+  () => {
+    it('the audit of the version that a group names quarantines it, although no other actor can be compared with it', async () => {
+      const fault = (): Fault => ({
+        answer: (rollouts) =>
+          Promise.resolve(
+            rollouts.map((rollout) => ({
+              ...rollout,
+              behaviorLogprobs: rollout.behaviorLogprobs.map((logprob) => logprob - 0.02),
+            })),
+          ),
+      });
+      const flags = { 'max-steps': 1_000, 'audit-version-share': 1 };
+      await using run = await runWithFault('slightly', fault, flags);
+      const { ground, learner } = run;
+      const { actor, why, bound } = (await learner.says(
+        ({ msg }) => msg === 'actor quarantined',
+      )) as { actor: string; why: string; bound: number };
+      assert.deepEqual([actor, why, bound], ['faulty', 'version', 2e-4]);
+      assert.deepEqual(await refusals(ground), []);
+      await learner.stop('SIGTERM');
+    });
+  },
+);

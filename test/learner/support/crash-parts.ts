@@ -110,6 +110,7 @@ export function startSession(
     vocabSize: 10,
     zeroVariance: 'refill',
     certificates: new Certificates(),
+    versionAudit: { consider: () => Promise.resolve() },
     newestVersion: () => admission.publishedVersion,
     log: silent,
   });
