@@ -1,16 +1,17 @@
 import type { Arithmetic } from '../base/arithmetic.js';
+import { mean as meanOf } from '../base/statistics.js';
 
 /** How far two honest computations of the same logprobs may differ, in nats. */
 export interface LogprobBand {
   readonly largest: number; // |difference| of one logprob
-  readonly mean: number; // |difference|, over all of them
+  readonly mean: number; // |difference|, over all but the largest quarter of them
 }
 
 /** By the coarser of the two arithmetics. docs/policy-identity.md has the measurements. */
 export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
   fp32: { largest: 1e-3, mean: 2e-4 },
-  bf16: { largest: 0.3, mean: 0.03 },
-  fp8: { largest: 1, mean: 0.1 }, // not measured
+  bf16: { largest: 20, mean: 0.015 }, // single tokens may be far off
+  fp8: { largest: 20, mean: 0.05 }, // not measured
 };
 
 /** Logprobs of given tokens as a sampler computes them. */
@@ -25,7 +26,7 @@ export interface CanaryComparison {
   readonly isReproduced: boolean;
   readonly difference: number; // the largest, in nats; at most `brokenDifference`
   readonly place: number; // index of the largest difference
-  readonly mean: number; // |difference| over all, in nats
+  readonly mean: number; // |difference| over all but the largest quarter, in nats
   readonly compared: number; // how many logprobs were more than a bound
 }
 
@@ -47,16 +48,19 @@ export function compareCanary(
   { logprobs, isBound }: TokenScores,
   band: LogprobBand,
 ): CanaryComparison {
-  let [difference, place, compared, sum] = [-1, 0, 0, 0];
+  let [difference, place, compared] = [-1, 0, 0];
+  const differences: number[] = [];
   for (let i = 0; i < expected.length; i++) {
     const gap = expected[i]! - (logprobs[i] ?? NaN);
     const off = isBound[i] === true ? Math.max(0, gap) : Math.abs(gap);
     if (isBound[i] !== true) compared++;
     const known = Number.isFinite(off) ? Math.min(off, brokenDifference) : brokenDifference;
-    sum += known;
+    differences.push(known);
     if (known > difference) [difference, place] = [known, i];
   }
-  const mean = sum / expected.length;
+  // In a coarse arithmetic a few tokens are far off, which would hide what all others have in common.
+  const smallest = differences.sort((a, b) => a - b).slice(0, Math.ceil(0.75 * expected.length));
+  const mean = meanOf(smallest);
   const isShown = compared >= leastCompared * expected.length;
   const isReproduced = isShown && difference <= band.largest && mean <= band.mean;
   return { isReproduced, difference, place, mean, compared };

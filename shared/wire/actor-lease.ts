@@ -21,7 +21,7 @@ export const ActorLease = z.strictObject({
       attempts: z.int().positive(), // so far
       difference: z.number().nonnegative(), // the largest, in nats
       band: z.number().positive(), // of the largest
-      mean: z.number().nonnegative(), // difference over all tokens, in nats
+      mean: z.number().nonnegative(), // difference over all tokens but the largest quarter, in nats
       meanBand: z.number().positive(), // of the mean
       place: z.int().nonnegative(), // index of the token in the canary
     })

@@ -1,6 +1,7 @@
 import { cpus } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
+import { benchCanary } from './canary.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchReward } from './reward.js';
@@ -18,6 +19,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   train: benchTraining,
   reward: benchReward,
   wire: benchWire,
+  canary: benchCanary,
   memory: benchMemory,
 };
 
