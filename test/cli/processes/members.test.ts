@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { backendMember, workerMembers, type RunPlaces } from '../../../cli/processes/members.js';
+import {
+  backendMember,
+  learnerMember,
+  workerMembers,
+  type RunPlaces,
+} from '../../../cli/processes/members.js';
 import { UpConfig } from '../../../cli/up/up-config.js';
 
 const places: RunPlaces = {
@@ -78,6 +83,17 @@ describe('the actors of a run', () => {
     assert.deepEqual(await adoption({}), []);
     assert.deepEqual(await adoption({ onAdoption: 'reprefill' }), ['--on-adoption=reprefill']);
     assert.deepEqual(await adoption({ inFlightUpdates: false }), ['--no-in-flight-updates']);
+  });
+
+  it('the processes of a run with the embedded backend are told that it computes in fp32', async () => {
+    const classes = async (flags: Partial<UpConfig>) => {
+      const config = { ...UpConfig.parse({}), sampler: 'tinker' as const, ...flags };
+      const members = [learnerMember(config, places, {}), workerMembers(config, places).at(-1)!];
+      const commands = await Promise.all(members.map(({ command }) => command()));
+      return commands.flatMap(({ args }) => args.filter((word) => word.includes('-class=')));
+    };
+    assert.deepEqual(await classes({}), ['--trainer-class=fp32', '--sampler-class=fp32']);
+    assert.deepEqual(await classes({ backendUrl: 'http://127.0.0.1:3' }), []);
   });
 
   it('the actors of a run get the backend key by the environment', async () => {
