@@ -4,12 +4,9 @@ import {
   CancelFutureRequest,
   RetrieveFutureRequest,
   RetrieveFuturesRequest,
-} from '../shared/tinker/api.js';
-import {
-  encodeForwardBackwardResult,
-  encodeSampleResult,
-  protobufType,
-} from '../shared/tinker/codec.js';
+} from '../shared/tinker/sampling-api.js';
+import { encodeForwardBackwardResult, protobufType } from '../shared/tinker/codec.js';
+import { encodeSampleResult } from '../shared/tinker/sample-codec.js';
 import {
   noLogprob,
   type ForwardBackwardResult,

@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import { PermanentError } from '../shared/base/errors.js';
 import { WaveQueue } from '../shared/model/wave-queue.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
-import type { SampleRequest } from '../shared/tinker/api.js';
+import type { SampleRequest } from '../shared/tinker/sampling-api.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import { badRequest, narrowSeed } from './http-api.js';
 import type { AdapterFile, SampleJob, SamplingCalls } from './sampling-worker.js';

@@ -4,7 +4,7 @@ import {
   requestsOfAClient,
   type CreateSamplingSessionRequest,
   type SampleRequest,
-} from '../shared/tinker/api.js';
+} from '../shared/tinker/sampling-api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import { noLogprob, type SampledSequence, type TopTokens } from '../shared/tinker/types.js';
 import { type Access, ApiError, badRequest, notFound } from './http-api.js';

@@ -1,12 +1,14 @@
 import {
   ClientConfigRequest,
-  CreateSamplingSessionRequest,
   CreateSessionRequest,
   FinishSessionRequest,
-  JoinSamplingSessionRequest,
-  SampleRequest,
   SessionHeartbeatRequest,
 } from '../shared/tinker/api.js';
+import {
+  CreateSamplingSessionRequest,
+  JoinSamplingSessionRequest,
+  SampleRequest,
+} from '../shared/tinker/sampling-api.js';
 import { promptLogprobs } from '../shared/tinker/capability-probe.js';
 import { type BodyBounds, jsonReply, readJson, readPage, type Route } from './http-api.js';
 import type { SamplingSessions } from './sampling-sessions.js';

@@ -64,3 +64,11 @@ export const closed = <Shape extends z.ZodRawShape>(shape: Shape) =>
       }
     })
     .pipe(z.object(shape));
+
+/** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may arrive as text. */
+export const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
+
+/** The tokens of a text; images and audio are refused. */
+export const TextChunks = z
+  .array(z.object({ type: z.literal('encoded_text'), tokens: tokenIds }))
+  .max(1_024);

@@ -4,16 +4,18 @@ import { isAbort } from '../base/task-scope.js';
 import type { DownloadedAdapter } from './adapter-archive.js';
 import type { Answer } from './answer.js';
 import {
-  CancelFutureRequest,
   CopyWeightsRequest,
   CreateCustomLossRequest,
   GetInfoRequest,
-  JoinSamplingSessionRequest,
   LoadWeightsRequest,
-  RetrieveFuturesRequest,
   SaveWeightsExternalRequest,
   UnloadModelRequest,
 } from './api.js';
+import {
+  CancelFutureRequest,
+  JoinSamplingSessionRequest,
+  RetrieveFuturesRequest,
+} from './sampling-api.js';
 import { AdapterOutOfReach, BadAnswer, BadRequest, hasNoSuchCall } from './errors.js';
 import { NoAnswer, type TinkerHttp } from './http.js';
 import type { Sampler } from './sampler.js';

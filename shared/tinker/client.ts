@@ -1,13 +1,8 @@
 import { errorText, UserError } from '../base/errors.js';
 import { TaskScope } from '../base/task-scope.js';
 import { downloadAdapter, downloadExternal, type DownloadedAdapter } from './adapter-archive.js';
-import {
-  CheckpointList,
-  CreateModelRequest,
-  CreateSamplingSessionRequest,
-  CreateSamplingSessionResponse,
-  UntypedFuture,
-} from './api.js';
+import { CheckpointList, CreateModelRequest, UntypedFuture } from './api.js';
+import { CreateSamplingSessionRequest, CreateSamplingSessionResponse } from './sampling-api.js';
 import {
   probeCalls,
   probePromptLogprobs,

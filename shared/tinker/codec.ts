@@ -1,26 +1,13 @@
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
-import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
-import { errorText, PermanentError } from '../base/errors.js';
+import { create, toBinary } from '@bufbuild/protobuf';
+import { PermanentError } from '../base/errors.js';
 import { checkData, type Datum, type DatumInput, datumInputs } from '../rl/datum.js';
 import { ServedLoss } from '../rl/gspo.js';
 import { losses } from '../rl/losses.js';
 import { bytesOf, int64Bytes, readFloats, readIntegers, readOffsets } from './tensor-bytes.js';
+import { parse, within } from './read-message.js';
 import * as pb from './tinker_pb.js';
-import {
-  assertWithin,
-  requestLimits,
-  resultLimits,
-  TooManyParts,
-  type PartLimits,
-} from './wire-bounds.js';
-import type {
-  CustomInputs,
-  ForwardBackwardRequest,
-  ForwardBackwardResult,
-  SampledSequence,
-  SampleResult,
-  TopTokens,
-} from './types.js';
+import { requestLimits, resultLimits } from './wire-bounds.js';
+import type { CustomInputs, ForwardBackwardRequest, ForwardBackwardResult } from './types.js';
 
 /** The content type of every message of this file. */
 export const protobufType = 'application/x-protobuf';
@@ -176,47 +163,6 @@ export function decodeForwardBackwardResult(bytes: Uint8Array): ForwardBackwardR
   return { logprobs, metrics: message.metrics };
 }
 
-export function encodeSampleResult(result: SampleResult): Uint8Array {
-  const message = create(pb.SampleResponseSchema, {
-    sequences: result.sequences.map((sequence) =>
-      create(pb.SampledSequenceSchema, {
-        stopReason: sequence.stopReason === 'length' ? pb.StopReason.LENGTH : pb.StopReason.STOP,
-        tokens: bytesOf(sequence.tokens),
-        logprobs: bytesOf(sequence.logprobs),
-        ...(sequence.top && { topkSampledLogprobs: toTopMessage(sequence.top) }),
-      }),
-    ),
-  });
-  if (result.promptLogprobs) message.promptLogprobs = bytesOf(result.promptLogprobs);
-  if (result.weightsPath !== undefined) message.weightsPath = result.weightsPath;
-  if (result.promptTop) message.topkPromptLogprobs = toTopMessage(result.promptTop);
-  return toBinary(pb.SampleResponseSchema, message);
-}
-
-function toTopMessage({ k, tokens, logprobs }: TopTokens): pb.TopkLogprobs {
-  return create(pb.TopkLogprobsSchema, {
-    tokenIds: bytesOf(tokens),
-    logprobs: bytesOf(logprobs),
-    k,
-    length: tokens.length / k,
-  });
-}
-
-/**
- * Decodes a result, without the most probable tokens, for which our client never asks.
- *
- * @throws {PermanentError} if it is not such a message or a token lacks its logprob.
- */
-export function decodeSampleResult(bytes: Uint8Array): SampleResult {
-  const { sequences, promptLogprobs } = parse(pb.SampleResponseSchema, bytes, resultLimits);
-  return {
-    sequences: sequences.map((sequence, i) =>
-      within(`sequence ${i}`, () => fromSequenceMessage(sequence)),
-    ),
-    ...(promptLogprobs && { promptLogprobs: readFloats(promptLogprobs, pb.DType.DTYPE_FLOAT32) }),
-  };
-}
-
 function toDatumMessage(datum: Datum): pb.Datum {
   const shape = [BigInt(datum.tokens.length)];
   const dense = (value: Uint8Array, dtype: pb.DType) =>
@@ -316,49 +262,6 @@ function logprobsOfRecord(record: pb.ArrayRecord, most: number): Float32Array[] 
 
 function shown(shape: readonly bigint[]): string {
   return `[${shape.slice(0, 8).join(', ')}${shape.length > 8 ? ', …' : ''}]`;
-}
-
-function fromSequenceMessage(sequence: pb.SampledSequence): SampledSequence {
-  const tokens = readIntegers(sequence.tokens, pb.DType.DTYPE_INT32);
-  const logprobs = readFloats(sequence.logprobs ?? new Uint8Array(), pb.DType.DTYPE_FLOAT32);
-  if (logprobs.length !== tokens.length) {
-    throw new PermanentError(`${logprobs.length} logprobs for ${tokens.length} tokens`);
-  }
-  switch (sequence.stopReason) {
-    case pb.StopReason.STOP:
-      return { tokens, logprobs, stopReason: 'stop' };
-    case pb.StopReason.LENGTH:
-      return { tokens, logprobs, stopReason: 'length' };
-    default:
-      throw new PermanentError(`unknown stop reason ${String(sequence.stopReason)}`);
-  }
-}
-
-/** Decodes a message after checking the number of its parts; ignores unknown fields. */
-function parse<Desc extends DescMessage>(
-  schema: Desc,
-  bytes: Uint8Array,
-  limits: PartLimits,
-): MessageShape<Desc> {
-  try {
-    assertWithin(schema, bytes, limits);
-    return fromBinary(schema, bytes, { readUnknownFields: false });
-  } catch (cause) {
-    const what = cause instanceof TooManyParts ? 'are too much for a' : 'are no';
-    throw new PermanentError(
-      `${bytes.byteLength} bytes ${what} ${schema.name}: ${errorText(cause)}`,
-      { cause },
-    );
-  }
-}
-
-/** Runs `read`, prefixing its errors with `place`. */
-function within<T>(place: string, read: () => T): T {
-  try {
-    return read();
-  } catch (caught) {
-    throw new PermanentError(`${place}: ${errorText(caught)}`, { cause: caught });
-  }
 }
 
 function concatenate(arrays: readonly Int32Array[]): Int32Array {

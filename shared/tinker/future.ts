@@ -1,6 +1,6 @@
 import { errorText } from '../base/errors.js';
 import type { Answer } from './answer.js';
-import { CompleteMetadata, FailedFuture, RetrieveFutureRequest, TryAgain } from './api.js';
+import { CompleteMetadata, FailedFuture, RetrieveFutureRequest, TryAgain } from './sampling-api.js';
 import { protobufType } from './codec.js';
 import {
   BadRequest,

@@ -4,10 +4,11 @@ import {
   LoadResult,
   ModelResult,
   OptimStepResult,
-  SampleJsonResult,
   SaveResult,
 } from './api.js';
-import { decodeForwardBackwardResult, decodeSampleResult } from './codec.js';
+import { SampleJsonResult } from './sampling-api.js';
+import { decodeForwardBackwardResult } from './codec.js';
+import { decodeSampleResult } from './sample-codec.js';
 import type { ForwardBackwardResult, SampleResult } from './types.js';
 
 /** Decoders of a future's result, one for each encoding that a server may choose. */

@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { TaskScope } from '../base/task-scope.js';
-import { requestsOfAClient, SampleRequest, UntypedFuture } from './api.js';
+import { UntypedFuture } from './api.js';
+import { requestsOfAClient, SampleRequest } from './sampling-api.js';
 import { BadAnswer, RunLost } from './errors.js';
 import { defaultDeadlineMs, retrieve } from './future.js';
 import type { TinkerHttp } from './http.js';

@@ -2,7 +2,7 @@ import { addAbortListener } from 'node:events';
 import type { z } from 'zod';
 import { errorText } from '../base/errors.js';
 import { markHandled } from '../base/task-scope.js';
-import { maxRetrieved, RetrieveFuturesRequest, RetrieveFuturesResponse } from './api.js';
+import { maxRetrieved, RetrieveFuturesRequest, RetrieveFuturesResponse } from './sampling-api.js';
 import type { Answer } from './answer.js';
 import { RunLost, Unavailable } from './errors.js';
 import { overdue, pollTimeoutMs, pollUntil, type Question, type Reading } from './future.js';

@@ -4,10 +4,10 @@ import { pino } from 'pino';
 import { startLocalBackend, type LocalBackend } from '../../local-backend/local-backend.js';
 import {
   decodeForwardBackwardResult,
-  decodeSampleResult,
   encodeForwardBackwardRequest,
   protobufType,
 } from '../../shared/tinker/codec.js';
+import { decodeSampleResult } from '../../shared/tinker/sample-codec.js';
 import type { Datum } from '../../shared/rl/datum.js';
 import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
 

@@ -10,7 +10,7 @@ import type { ServedModel } from '../../local-backend/served-model.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../shared/model/model-writer.js';
-import { SampleRequest } from '../../shared/tinker/api.js';
+import { SampleRequest } from '../../shared/tinker/sampling-api.js';
 import { tinySizes } from '../support/tiny-model.js';
 
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');

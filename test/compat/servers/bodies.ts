@@ -1,10 +1,9 @@
 import {
   decodeForwardBackwardRequest,
   decodeForwardBackwardResult,
-  decodeSampleResult,
   encodeForwardBackwardResult,
-  encodeSampleResult,
 } from '../../../shared/tinker/codec.js';
+import { decodeSampleResult, encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import type { ForwardBackwardRequest } from '../../../shared/tinker/types.js';
 import type { PassedAnswer, PassedRequest } from '../../support/recording-proxy.js';
 

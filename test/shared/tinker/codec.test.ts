@@ -5,11 +5,10 @@ import { PermanentError } from '../../../shared/base/errors.js';
 import {
   decodeForwardBackwardRequest,
   decodeForwardBackwardResult,
-  decodeSampleResult,
   encodeForwardBackwardRequest,
   encodeForwardBackwardResult,
-  encodeSampleResult,
 } from '../../../shared/tinker/codec.js';
+import { decodeSampleResult, encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import * as pb from '../../../shared/tinker/tinker_pb.js';
 import type { Datum } from '../../../shared/rl/datum.js';
 import { sampleRequest as request } from '../../support/sample-request.js';

@@ -4,11 +4,10 @@ import { PermanentError } from '../../../shared/base/errors.js';
 import {
   decodeForwardBackwardRequest,
   decodeForwardBackwardResult,
-  decodeSampleResult,
   encodeForwardBackwardRequest,
   encodeForwardBackwardResult,
-  encodeSampleResult,
 } from '../../../shared/tinker/codec.js';
+import { decodeSampleResult, encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { fuzzRuns, mutationsOf, refusesOnly } from '../../support/mutations.js';
 
 const tokens = Int32Array.of(1, 2, 3);

@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { z } from 'zod';
 import { packageRoot } from '../../../shared/base/package-root.js';
 import * as api from '../../../shared/tinker/api.js';
+import * as samplingApi from '../../../shared/tinker/sampling-api.js';
 import { file_tinker_tinker as ours } from '../../../shared/tinker/tinker_pb.js';
 
 /** What the SDKs that we have compared can send; test/compat/sdk/protocol.py writes it from installed ones. */
@@ -23,21 +24,21 @@ const schemas: Readonly<Record<string, z.ZodType | undefined>> = {
   CopyWeightsRequest: api.CopyWeightsRequest,
   CreateCustomLossRequest: api.CreateCustomLossRequest,
   CreateModelRequest: api.CreateModelRequest,
-  CreateSamplingSessionRequest: api.CreateSamplingSessionRequest,
+  CreateSamplingSessionRequest: samplingApi.CreateSamplingSessionRequest,
   CreateSessionRequest: api.CreateSessionRequest,
   ForwardBackwardRequest: api.ForwardBackwardJsonRequest,
   ForwardRequest: api.ForwardJsonRequest,
-  FutureRetrieveRequest: api.RetrieveFutureRequest,
-  FuturesRetrieveRequest: api.RetrieveFuturesRequest,
+  FutureRetrieveRequest: samplingApi.RetrieveFutureRequest,
+  FuturesRetrieveRequest: samplingApi.RetrieveFuturesRequest,
   GetBillingUsageRequest: undefined,
   GetCurrentCheckpointStorageUsageRequest: undefined,
   GetInfoRequest: api.GetInfoRequest,
-  JoinSamplingSessionRequest: api.JoinSamplingSessionRequest,
+  JoinSamplingSessionRequest: samplingApi.JoinSamplingSessionRequest,
   LoadWeightsRequest: api.LoadWeightsRequest,
   LoraConfig: api.LoraConfig,
   OptimStepRequest: api.OptimStepRequest,
-  SampleRequest: api.SampleRequest,
-  SamplingParams: api.SampleRequest.out.shape.sampling_params,
+  SampleRequest: samplingApi.SampleRequest,
+  SamplingParams: samplingApi.SampleRequest.out.shape.sampling_params,
   SaveWeightsExternalRequest: api.SaveWeightsExternalRequest,
   SaveWeightsForSamplerRequest: api.SaveWeightsForSamplerRequest,
   SaveWeightsRequest: api.SaveWeightsRequest,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { encodeSampleResult } from '../../../shared/tinker/codec.js';
+import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { BadAnswer, RunLost, StillPending } from '../../../shared/tinker/errors.js';
 import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 

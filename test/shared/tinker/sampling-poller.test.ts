@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { encodeSampleResult } from '../../../shared/tinker/codec.js';
+import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { BadRequest, StillPending } from '../../../shared/tinker/errors.js';
 import { TinkerHttp } from '../../../shared/tinker/http.js';
 import { SamplingPoller } from '../../../shared/tinker/sampling-poller.js';

@@ -5,9 +5,9 @@ import { PermanentError } from '../../../shared/base/errors.js';
 import {
   decodeForwardBackwardRequest,
   decodeForwardBackwardResult,
-  decodeSampleResult,
   encodeForwardBackwardRequest,
 } from '../../../shared/tinker/codec.js';
+import { decodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import * as pb from '../../../shared/tinker/tinker_pb.js';
 import {
   assertWithin,
