@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   receiveMessageOnPort,
   Worker,
@@ -31,6 +32,9 @@ export interface WorkerOptions<Event> {
   readonly onMessage?: () => void;
 }
 
+/** How long the end of a thread waits for the call that it is running, in ms. */
+const lastCallMs = 3_000;
+
 /**
  * The main thread's side of a worker thread: `call` runs a function in the worker.
  *
@@ -49,6 +53,8 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
   readonly died: Promise<void>;
   #rejectDied: (error: Error) => void = () => undefined;
   #resolveDied: () => void = () => undefined;
+  readonly #running = new Set<number>(); // calls without a response, whether someone waits for it or not
+  #onIdle: () => void = () => undefined;
   #isDisposed = false;
   #death: Error | undefined;
   #calls = 0;
@@ -62,6 +68,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
         onEvent?.(message.event);
         return;
       }
+      this.#ended(message.id);
       const call = this.#pending.get(message.id);
       if ('error' in message) call?.reject(revive(message.error));
       else call?.resolve(message.value as never);
@@ -76,6 +83,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
       this.giveUp(new Error(`${name} died: ${error.message}`, { cause: error }));
     });
     this.#worker.once('exit', (code) => {
+      for (const id of this.#running) this.#ended(id);
       this.giveUp(new Error(`${name} ended unexpectedly, with code ${code}`));
     });
   }
@@ -103,6 +111,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
     try {
       return await new Promise((resolve, reject) => {
         this.#pending.set(id, { resolve, reject });
+        this.#running.add(id);
         this.#send({ id, name, input });
       });
     } finally {
@@ -124,9 +133,19 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
     else this.#rejectDied(this.#death);
   }
 
+  /** Ends the thread, between two calls if it can: ended within native code, it takes the whole process with it. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isDisposed = true;
+    if (this.#running.size > 0) {
+      const idle = new Promise<void>((resolve) => (this.#onIdle = resolve));
+      await Promise.race([idle, sleep(lastCallMs, undefined, { ref: false })]);
+    }
     await this.#worker.terminate();
+  }
+
+  #ended(id: number): void {
+    this.#running.delete(id);
+    if (this.#running.size === 0) this.#onIdle();
   }
 
   #send(request: Request): void {

@@ -8,6 +8,8 @@ export interface TestCalls {
   count(): number;
   fail(input: { kind: 'user' | 'permanent' | 'other' }): never;
   die(): void;
+  /** Blocks the thread as native code does, then writes 1. */
+  block(input: { shared: SharedArrayBuffer; ms: number }): void;
 }
 
 let counted = 0;
@@ -25,5 +27,10 @@ serveCalls<TestCalls>(parentPort!, {
   },
   die() {
     process.exit(7);
+  },
+  block({ shared, ms }) {
+    const [written, never] = [new Int32Array(shared), new Int32Array(new SharedArrayBuffer(4))];
+    Atomics.wait(never, 0, 0, ms);
+    Atomics.store(written, 0, 1);
   },
 });

@@ -49,6 +49,18 @@ describe('calls to a worker thread', () => {
     await assert.rejects(worker.died, /calls-worker\.js ended unexpectedly, with code 7/);
     await assert.rejects(worker.call('count', undefined), /ended unexpectedly, with code 7/);
   });
+
+  it('the thread ends only after the call that it is running, though its caller waits no longer', async () => {
+    const written = new SharedArrayBuffer(4);
+    const stop = new AbortController();
+    {
+      await using worker = start();
+      const blocked = worker.call('block', { shared: written, ms: 300 }, stop.signal);
+      stop.abort(new Error('enough'));
+      await assert.rejects(blocked, /enough/);
+    }
+    assert.equal(new Int32Array(written)[0], 1);
+  });
 });
 
 describe('calls to a worker thread that runs them as they arrive', () => {
