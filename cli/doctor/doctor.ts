@@ -15,10 +15,11 @@ export function doctorHelp(): string {
   return `offbeat doctor: checks what training needs, and gives the remedy for each fault.
 
 It checks this machine (Node.js, processor, memory, files, ports, the folder of the runs), NATS with
-JetStream (version, limits, the rights of each key), clocks, the backend (its models, calls, losses, the
-rank of adapters and how they are downloaded, the tokenizer) and the model directory. Without --nats-url it tries the nats-server that
-npm start would use, without --backend-url the runtime of the local backend. It leaves no files
-and downloads nothing. Exit code: 0 without errors, even if there are warnings; 1 with errors.
+JetStream (version, limits, the rights of each key), clocks, the backend (its models, calls, losses,
+the rank of adapters and how they are downloaded, the tokenizer) and the model directory. Without
+--nats-url it tries the nats-server that npm start would use, without --backend-url the runtime of the
+local backend. It leaves no files and downloads nothing. Exit code: 0 without errors, even if there
+are warnings; 1 with errors.
 
 ${describeFlags(DoctorConfig.shape, doctorService)}
 `;
