@@ -10,6 +10,8 @@ export interface AdapterServer {
   readonly kind: 'vllm' | 'sglang';
   readonly product: 'vLLM' | 'SGLang'; // for messages
   readonly url: string;
+  /** See {@link Engine.mostProbable}. */
+  readonly mostProbable: number;
 
   /**
    * Checks by asking that the server can serve the run, except for its adapters.

@@ -1,6 +1,7 @@
 import pLimit from 'p-limit';
 import { boundOfUndrawn, type TokenScores } from '../../shared/rl/canary.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import { noLogprob, type SampledSequence } from '../../shared/tinker/types.js';
 import type { Canary } from '../../shared/wire/canary.js';
 
 /** The tokens of a canary whose logprobs are wanted; without the trainer's, which a sampler must not need. */
@@ -41,38 +42,49 @@ export function scoresOfForced(
   return { logprobs, isBound: Array.from(logprobs, () => false) };
 }
 
-/** Draws of one token at each place: improbable tokens may be missed. */
+/** Draws of one token at each place, where only drawn tokens are shown: improbable ones may be missed. */
 const draws = 64;
 const requestsAtOnce = 8;
 
 /**
- * Scores by what a sampler that cannot be given tokens says of those that it draws: `draws` answers of one token after
- * each place's text. A token that none of them is gets an upper bound.
+ * Scores by what a sampler that cannot be given tokens says of those that it draws: answers of one token after each place's
+ * text. It is one answer with the most probable tokens where the sampler shows these, else `draws` answers. A token that
+ * is not shown gets an upper bound.
  *
+ * @param mostProbable how many tokens the sampler shows; 0: only drawn ones.
  * @param sample samples the answers of one request.
  */
-export async function scoresByDraws(
+export async function scoresByAnswers(
   { texts, places, temperature }: CanaryTexts,
-  sample: (
-    request: GroupRequest,
-  ) => Promise<readonly { readonly tokens: Int32Array; readonly logprobs: Float32Array }[]>,
+  mostProbable: number,
+  sample: (request: GroupRequest) => Promise<readonly Shown[]>,
 ): Promise<TokenScores> {
   const turn = pLimit(requestsAtOnce);
+  const how = mostProbable > 0 ? { count: 1, mostProbable } : { count: draws };
   const scores = await Promise.all(
     places.map(([text, index], seed) =>
       turn(async () => {
         const prompt = texts[text]!.slice(0, index);
-        const request = {
-          ...{ prompt, count: draws, temperature, maxTokens: 1, stopTokenIds: [], seed },
-        };
-        const answers = await sample(request);
-        const token = texts[text]![index];
-        return answers.find(({ tokens }) => tokens[0] === token)?.logprobs[0];
+        const request = { prompt, ...how, temperature, maxTokens: 1, stopTokenIds: [], seed };
+        return scoreOf(texts[text]![index]!, await sample(request));
       }),
     ),
   );
   return {
-    logprobs: Float32Array.from(scores, (logprob) => logprob ?? boundOfUndrawn(draws)),
-    isBound: scores.map((logprob) => logprob === undefined),
+    logprobs: Float32Array.from(scores, ({ logprob }) => logprob),
+    isBound: scores.map(({ isBound }) => isBound),
   };
+}
+
+/** An answer of one token, with the most probable ones where they were asked for. */
+type Shown = Pick<SampledSequence, 'tokens' | 'logprobs' | 'top'>;
+
+function scoreOf(token: number, answers: readonly Shown[]): { logprob: number; isBound: boolean } {
+  const drawn = answers.find(({ tokens }) => tokens[0] === token)?.logprobs[0];
+  if (drawn !== undefined) return { logprob: drawn, isBound: false };
+  const [{ top } = {}] = answers;
+  if (top === undefined) return { logprob: boundOfUndrawn(draws), isBound: true };
+  const at = top.tokens.findIndex((shown, i) => shown === token && top.logprobs[i] !== noLogprob);
+  if (at !== -1) return { logprob: top.logprobs[at]!, isBound: false };
+  return { logprob: Math.min(...top.logprobs.filter((each) => each !== noLogprob)), isBound: true };
 }

@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TokenScores } from '../../shared/rl/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
-import { scoresByDraws, type CanaryTexts } from './canary-scores.js';
+import { scoresByAnswers, type CanaryTexts } from './canary-scores.js';
 import { type Engine, type EnginePlace, NotServed } from './engine.js';
 import type { PolicyChoice, Progress, Sampler } from './sampler.js';
 import {
@@ -76,9 +76,9 @@ export class EngineSampler implements Sampler {
     await this.#engine.load(manifest, signal);
   }
 
-  /** By draws: a server may compute the logprobs of prompts at another temperature than those of answers. */
+  /** By answers of one token: a server may compute the logprobs of prompts at another temperature than those of answers. */
   score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
-    return scoresByDraws(canary, async (request) => {
+    return scoresByAnswers(canary, this.#engine.mostProbable, async (request) => {
       using place = this.#engine.place(); // of its own, so that each server has a part of the canary
       return await this.#call(place, version, request, signal);
     });

@@ -14,6 +14,8 @@ export interface Engine extends AsyncDisposable {
   /** The maximum tokens of prompt and answer together, if known. */
   readonly maxContext: number | undefined;
 
+  /** The most probable tokens that a call may ask for at each position; 0: it shows only the drawn ones. */
+  readonly mostProbable: number;
   /** The number of versions that may be loaded at once; undefined: any. */
   readonly maxVersions: number | undefined;
   /** Why nothing can be sampled now; undefined if it can. */

@@ -82,6 +82,10 @@ export class ReplicaEngine implements Engine {
     return this.options.description;
   }
 
+  get mostProbable(): number {
+    return Math.min(...this.#replicas.map(({ server }) => server.mostProbable));
+  }
+
   get maxContext(): number | undefined {
     return this.options.maxContext;
   }

@@ -47,6 +47,7 @@ const probedLogprobs = 20;
 export class SglangServer implements AdapterServer {
   readonly kind = 'sglang';
   readonly product = 'SGLang';
+  readonly mostProbable = 0;
 
   constructor(private readonly http: EngineHttp) {}
 

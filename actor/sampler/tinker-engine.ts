@@ -24,6 +24,7 @@ const maxLostAttempts = 12;
 /** A Tinker server, with the sampling session that the learner opened for each version. */
 export class TinkerEngine implements Engine {
   readonly kind = 'tinker';
+  readonly mostProbable = 0; // not every server shows any
   readonly maxVersions = undefined;
   readonly trouble = undefined; // a call waits for a backend that is away
   readonly #versions = new Map<number, SampleCalls>();

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
-import type { SampledSequence } from '../../shared/tinker/types.js';
+import { noLogprob, type SampledSequence, type TopTokens } from '../../shared/tinker/types.js';
 import {
   AdapterLost,
   type AdapterServer,
@@ -39,8 +39,8 @@ const abortMs = 2_000; // an actor that ends waits for it
 const loadMs = 120_000;
 /** Of an answer's JSON. */
 const valuesPerToken = 24;
-/** Logprobs of one position; servers allow 20 unless told otherwise. */
-const probedLogprobs = 20;
+/** Logprobs of one position; servers allow 20 unless told otherwise, and the probe asks for as many. */
+const shownLogprobs = 20;
 
 /** Everything else that could change the distribution, since a server may have its own defaults. */
 const plainSampling = {
@@ -57,6 +57,7 @@ const plainSampling = {
 export class VllmServer implements AdapterServer {
   readonly kind = 'vllm';
   readonly product = 'vLLM';
+  readonly mostProbable = shownLogprobs;
 
   constructor(private readonly http: EngineHttp) {}
 
@@ -117,21 +118,32 @@ export class VllmServer implements AdapterServer {
 
   async generate(call: ServerCall, signal: AbortSignal): Promise<SampledSequence[]> {
     const { id, adapter, limitMs, request } = call;
-    const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
+    const { prompt, count, maxTokens, temperature, seed, stopTokenIds } = request;
+    const { stopStrings = [], mostProbable = 0 } = request;
     const params = {
       n: count,
+      logprobs: mostProbable,
       seed,
       temperature,
       max_tokens: maxTokens,
       stop_token_ids: stopTokenIds,
       ...(stopStrings.length > 0 && { stop: stopStrings }),
     };
-    const where = { id, model: adapter, prompt, limitMs, tokens: count * maxTokens };
+    const where = {
+      id,
+      model: adapter,
+      prompt,
+      limitMs,
+      tokens: count * maxTokens * (1 + mostProbable),
+    };
     const choices = await this.#generate(where, params, signal);
     if (choices.length !== count) {
       throw new EngineDown(`${this.url} answered ${choices.length} sequences for ${count}`);
     }
-    return choices.map((choice) => this.#sequence(choice, maxTokens));
+    return choices.map((choice) => ({
+      ...this.#sequence(choice, maxTokens),
+      ...(mostProbable > 0 && { top: topOf(choice, mostProbable) }),
+    }));
   }
 
   async abort(id: string): Promise<void> {
@@ -210,8 +222,8 @@ export class VllmServer implements AdapterServer {
     signal: AbortSignal,
   ): Promise<string | undefined> {
     const topAt = async (heat: number): Promise<Map<number, number>> => {
-      const call = { id: randomUUID(), model, prompt, limitMs: loadMs, tokens: probedLogprobs };
-      const params = { n: 1, temperature: heat, max_tokens: 1, logprobs: probedLogprobs };
+      const call = { id: randomUUID(), model, prompt, limitMs: loadMs, tokens: shownLogprobs };
+      const params = { n: 1, temperature: heat, max_tokens: 1, logprobs: shownLogprobs };
       const [choice] = await this.#generate(call, params, signal);
       const top = choice?.logprobs.content[0]?.top_logprobs ?? [];
       return new Map(top.map((entry) => [tokenOf(entry) ?? -1, entry.logprob]));
@@ -244,6 +256,19 @@ function tokenOf({ token_id: id, token }: z.output<typeof TokenLogprob>): number
   if (id !== undefined) return id;
   const digits = /^token_id:(\d+)$/.exec(token ?? '')?.[1];
   return digits === undefined ? undefined : Number(digits);
+}
+
+/** The k most probable tokens of each position; token 0 with `noLogprob` where the model has fewer. */
+function topOf({ logprobs: { content } }: Choice, k: number): TopTokens {
+  const tokens = new Int32Array(content.length * k);
+  const logprobs = new Float32Array(content.length * k).fill(noLogprob);
+  content.forEach(({ top_logprobs: row }, position) => {
+    row.slice(0, k).forEach((entry, i) => {
+      tokens[position * k + i] = tokenOf(entry) ?? 0;
+      logprobs[position * k + i] = entry.logprob;
+    });
+  });
+  return { k, tokens, logprobs };
 }
 
 /** The setting that a failed load asks for, by the server's words. */

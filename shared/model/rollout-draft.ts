@@ -11,6 +11,8 @@ export interface GroupRequest {
   readonly seed: number;
   /** [maxTokens] Tokens that are taken instead of drawn ones, to learn their logprobs as sampling computes them. */
   readonly forced?: Int32Array;
+  /** How many of the most probable tokens of each position are wanted as well; only of an engine that shows them. */
+  readonly mostProbable?: number;
 }
 
 /** One sampled answer. */

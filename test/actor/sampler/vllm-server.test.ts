@@ -66,6 +66,26 @@ describe('what an actor asks of a vLLM server', () => {
     }
   });
 
+  it('the most probable tokens of an answer are shown with it, if they are asked for', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(3), signal);
+    using place = engine.place();
+    const k = engine.mostProbable;
+    const one = { ...groupRequest, count: 1, maxTokens: 1, mostProbable: k };
+    const [answer] = await place.generate(3, one, 60_000, signal);
+    const [{ model }] = twin.sent('/inference/v1/generate').slice(-1) as [{ model: string }];
+    const expected = twin.logprobs({ adapter: model, temperature: 1 });
+    const { tokens, logprobs } = answer!.top!;
+    assert.equal(tokens.length, k);
+    const shown = [...tokens].flatMap((token, i) => (logprobs[i]! < -9_999 ? [] : [token]));
+    assert(new Set(shown).size > 1, shown.join(', '));
+    shown.forEach((token, i) => {
+      assert(Math.abs(logprobs[i]! - expected[token]!) < 1e-6);
+    });
+  });
+
   it('version 0 is an adapter of its own, too', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
