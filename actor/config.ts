@@ -2,6 +2,7 @@ import { hostname } from 'node:os';
 import { z } from 'zod';
 import { engineAddresses, port, number, string, int } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
+import { arithmetics } from '../shared/base/arithmetic.js';
 import { OnAdoption } from '../shared/model/decoder.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { SamplerKind } from '../shared/wire/actor-lease.js';
@@ -20,6 +21,13 @@ export const ActorConfig = z
     sampler: SamplerKind.default('onnx').describe(
       'where to sample: onnx in this process, tinker on the backend, vllm or sglang on an engine of your own.',
     ),
+    samplerClass: z
+      .enum(arithmetics)
+      .optional()
+      .describe(
+        "arithmetic of the sampler, which bounds how far its logprobs may be from the trainer's: fp32, bf16 or fp8; " +
+          'default: onnx fp32, others bf16.',
+      ),
     modelDir: string
       .default(embeddedModelPath)
       .describe("Hugging Face directory of the run's model; only onnx needs weights in it."),

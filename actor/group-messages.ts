@@ -6,6 +6,7 @@ import type { Task } from '../shared/tasks/task.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 import type { GroupRequest, SampledRollout } from '../shared/model/rollout-draft.js';
 import { notFinite } from '../shared/wire/death-cause.js';
+import type { Certificate } from '../shared/wire/canary.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 
 /** Dependencies that turn a ticket into a prompt. The ticket only names the problem. */
@@ -87,6 +88,7 @@ export interface SampledGroup {
   readonly actor: string;
   readonly prompt: Int32Array; // [P]
   readonly rollouts: readonly SampledRollout[]; // [G]
+  readonly certificate?: Certificate | undefined;
   readonly startedAt: number; // ms since the epoch
   readonly finishedAt: number; // ms since the epoch
 }
@@ -100,7 +102,7 @@ export interface SampledGroup {
  * @throws {GivenUp} if a logprob is not finite.
  */
 export function rolloutGroup(sampled: SampledGroup): RolloutGroup {
-  const { ticket, actor, prompt, rollouts, startedAt, finishedAt } = sampled;
+  const { ticket, actor, prompt, rollouts, certificate, startedAt, finishedAt } = sampled;
   for (const rollout of rollouts) {
     const broken = rollout.behaviorLogprobs.findIndex((logprob) => !Number.isFinite(logprob));
     if (broken !== -1) throw notFinite(versionAt(rollout, broken));
@@ -116,6 +118,7 @@ export function rolloutGroup(sampled: SampledGroup): RolloutGroup {
       versions,
       stopReason,
     })),
+    ...(certificate === undefined ? {} : { certificate }),
     startedAt,
     finishedAt,
   };

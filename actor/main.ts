@@ -6,7 +6,6 @@ import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { runService } from '../shared/service/run-service.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
-import type { ActorLease } from '../shared/wire/actor-lease.js';
 import { measuredActivity } from './activity.js';
 import { checkPrompts } from './check-prompts.js';
 import { ActorConfig } from './config.js';
@@ -14,10 +13,10 @@ import { EarlyCancel } from './early-cancel.js';
 import { joinRun } from './join-run.js';
 import { openSampler } from './sampler/open-sampler.js';
 import type { Sampler } from './sampler/sampler.js';
+import { CanaryCheck } from './canary-check.js';
+import { leaseOf, renewLease } from './lease.js';
 import { PolicyFollower } from './policy-follower.js';
-import { sampleTickets } from './sample-tickets.js';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { UserError } from '../shared/base/errors.js';
+import { sampleWhileTrusted } from './sample-tickets.js';
 
 /** The actor service: leases tickets, samples their groups with the newest policy, delivers them. */
 export async function main(argv: readonly string[], env: Environment): Promise<void> {
@@ -58,9 +57,11 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   checkPrompts({ ...joined, modelDir, maxContext: sampler.maxContext, maxTokens });
   const earlyCancel = new EarlyCancel();
   const expelled = new AbortController();
+  const canaries = new CanaryCheck(sampler, config.samplerClass ?? sampler.usualArithmetic);
   const policies = new PolicyFollower({
     store: broker.policy,
     sampler,
+    canaries,
     log,
     onPublished: (manifest) => {
       earlyCancel.published(manifest);
@@ -73,22 +74,8 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
 
   let groups = 0;
   const activity = measuredActivity(sampler.concurrency);
-  const lease = (): ActorLease | undefined => {
-    const { oldestInUse: version, firstToken } = policies;
-    if (version === undefined) return undefined;
-    return {
-      v: 1,
-      actor: config.name,
-      version,
-      sampler: sampler.kind,
-      groups,
-      inFlight: activity.sampling,
-      limit: sampler.concurrency,
-      idleSeconds: activity.idleSeconds,
-      ...(firstToken === undefined ? {} : { firstToken }),
-      lastSeenAt: Date.now(),
-    };
-  };
+  const lease = () =>
+    leaseOf({ actor: config.name, sampler, policies, activity, groups }, Date.now());
   const { task, dataset, tokenizer } = joined;
   const { maxContext } = sampler;
   const sampling = {
@@ -98,6 +85,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     sampler,
     trainOn: runConfig.trainOn,
     policies,
+    canaries,
     activity,
     earlyCancel,
     inFlightUpdates: config.inFlightUpdates,
@@ -111,7 +99,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     (ending) => policies.follow(ending),
     (ending) => renewLease(broker.actors, lease, log, ending),
     async (ending) => {
-      await sampleTickets(sampling, AbortSignal.any([ending, expelled.signal]));
+      await sampleWhileTrusted(sampling, AbortSignal.any([ending, expelled.signal]));
       await aborted(ending); // stays idle, because an exit would make the supervisor restart it in a loop
     },
   ]);
@@ -128,32 +116,6 @@ function unreadiness(
 ): string | undefined {
   const trouble = broker.trouble ?? sampler.trouble;
   if (trouble !== undefined) return trouble;
-  if (policies.version !== undefined) return undefined;
+  if (policies.version !== undefined && policies.refused === undefined) return undefined;
   return policies.refusal ?? 'waiting for the first policy version';
-}
-
-const renewEveryMs = 2_000;
-
-/**
- * Renews this actor's lease every 2 s. The lease names the oldest version that the actor still needs,
- * so that the learner retires no version in use. Resolves once `signal` aborts.
- *
- * @param lease the current lease; undefined while the actor needs no version yet.
- */
-async function renewLease(
-  actors: Pick<Broker['actors'], 'renew'>,
-  lease: () => ActorLease | undefined,
-  log: Logger,
-  signal: AbortSignal,
-): Promise<void> {
-  for (;;) {
-    const current = lease();
-    try {
-      if (current !== undefined) await actors.renew(current);
-    } catch (err) {
-      if (err instanceof UserError || signal.aborted) throw err;
-      log.warn({ err }, 'lease not renewed, retrying');
-    }
-    await sleep(renewEveryMs, undefined, { signal });
-  }
 }

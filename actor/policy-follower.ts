@@ -6,7 +6,9 @@ import { errorText, PermanentError, UserError } from '../shared/base/errors.js';
 import { TaskScope } from '../shared/base/task-scope.js';
 import { WeightsNotFinite } from '../shared/model/lora.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
+import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import { CanaryNotReproduced, type CanaryCheck } from './canary-check.js';
 import type { Sampler } from './sampler/sampler.js';
 
 /** A version that stays loaded until it is disposed of. */
@@ -16,7 +18,9 @@ export interface Hold extends Disposable {
 
 export interface PolicyFollowerOptions {
   readonly store: Pick<PolicyStore, 'watch' | 'at'>;
-  readonly sampler: Pick<Sampler, 'load' | 'drop'> & Partial<Pick<Sampler, 'maxVersions'>>;
+  readonly sampler: Pick<Sampler, 'load' | 'admit' | 'drop'> &
+    Partial<Pick<Sampler, 'maxVersions'>>;
+  readonly canaries: Pick<CanaryCheck, 'require'>;
   /** Called with every version as soon as it is published, long before it is loaded. */
   readonly onPublished?: (manifest: PolicyManifest) => void;
   readonly log: Logger;
@@ -58,7 +62,7 @@ const firstTokenSeconds = new Histogram({
 
 const refusedVersions = new Counter({
   name: 'rl_actor_policies_refused_total',
-  help: 'Policy versions that this actor refused because their weights are damaged or not finite.',
+  help: 'Refusals of a policy version by this actor, one for each attempt, because its weights are damaged or not finite or its canary is not reproduced.',
   labelNames: ['reason'],
 });
 
@@ -75,6 +79,8 @@ export class PolicyFollower {
   #firstToken: FirstToken | undefined;
   #newestPublished: PolicyManifest | undefined; // published
   #refusal: string | undefined;
+  #mistrust = new AbortController(); // aborts while the sampler does not reproduce the newest canary
+  #refused: ActorLease['refused'];
 
   constructor(private readonly options: PolicyFollowerOptions) {}
 
@@ -86,6 +92,17 @@ export class PolicyFollower {
   /** The reason why the last version to load is not in use; undefined if it is. */
   get refusal(): string | undefined {
     return this.#refusal;
+  }
+
+  /** The newest version, if the sampler does not reproduce its canary. */
+  get refused(): ActorLease['refused'] {
+    return this.#refused;
+  }
+
+  /** Waits while the sampler fails the newest canary. Resolves with a signal that aborts when it fails one, or once `signal` aborts. */
+  async trusted(signal: AbortSignal): Promise<AbortSignal> {
+    while (this.#refused !== undefined && !signal.aborted) await this.#changes.next(signal);
+    return this.#mistrust.signal;
   }
 
   /** Records that a token is drawn with this version; the first one measures the delay since publication. */
@@ -115,7 +132,8 @@ export class PolicyFollower {
   /**
    * Follows the published versions until `signal` aborts. A version that cannot be loaded is retried,
    * with a log line each time, until a newer one replaces it. Meanwhile the last good version stays in
-   * use, so damaged or non-finite weights stop only the tickets that ask for that version.
+   * use, so damaged or non-finite weights stop only the tickets that ask for that version. A version whose canary the
+   * sampler does not reproduce is loaded again after a delay, and `trusted` waits meanwhile.
    *
    * @throws {UserError} if the sampler can never use what is published.
    */
@@ -138,18 +156,28 @@ export class PolicyFollower {
    * Holds exactly `version`, once it is published.
    *
    * @throws {PermanentError} if it was retired.
+   * @throws {Error} if its canary is not reproduced here; another actor may do better.
    */
   async holdExactly(version: number, signal: AbortSignal): Promise<Hold> {
     for (;;) {
       const published = this.#newestPublished?.version ?? -1;
       const manifest = this.#held.get(version)?.manifest ?? (await this.options.store.at(version));
-      if (manifest !== undefined) return this.#hold(manifest, signal);
+      if (manifest !== undefined) return this.#holdPinned(manifest, signal);
       if (published >= version) {
         throw new PermanentError(
           `policy version ${version} was retired; the newest is ${published}`,
         );
       }
       if ((this.#newestPublished?.version ?? -1) === published) await this.#change(signal);
+    }
+  }
+
+  async #holdPinned(manifest: PolicyManifest, signal: AbortSignal): Promise<Hold> {
+    try {
+      return await this.#hold(manifest, signal);
+    } catch (caught) {
+      if (caught instanceof CanaryNotReproduced) throw new Error(caught.message, { cause: caught });
+      throw caught;
     }
   }
 
@@ -175,6 +203,7 @@ export class PolicyFollower {
       } catch (err) {
         if (err instanceof UserError || signal.aborted) throw err;
         if (err instanceof PermanentError) {
+          if (err instanceof CanaryNotReproduced) this.#stop(err);
           // Damage may have happened in transit, so retry; weights that are not finite are cheap to detect again.
           if (this.#newestPublished !== manifest) continue;
           await Promise.race([this.#change(signal), sleep(refusedDelayMs, undefined, { signal })]);
@@ -195,11 +224,21 @@ export class PolicyFollower {
     }
     this.#newestLoaded = manifest;
     this.#refusal = undefined;
+    this.#refused = undefined;
+    if (this.#mistrust.signal.aborted) this.#mistrust = new AbortController();
     policyVersion.set(manifest.version);
     const seconds = (Date.now() - manifest.publishedAt) / 1_000;
     // A version published before this process started waited for the process, not for adoption.
     if (manifest.publishedAt >= this.#startedAt) adoptionSeconds.observe(Math.max(0, seconds));
     this.options.log.info({ version: manifest.version, seconds }, 'policy adopted');
+    this.#changes.notify();
+  }
+
+  /** Until a version passes, no ticket is sampled: those of other versions would be by the same sampler. */
+  #stop({ finding, message }: CanaryNotReproduced): void {
+    const before = this.#refused?.version === finding.version ? this.#refused.attempts : 0;
+    this.#refused = { ...finding, attempts: before + 1 };
+    this.#mistrust.abort(new Error(message));
     this.#changes.notify();
   }
 
@@ -217,7 +256,10 @@ export class PolicyFollower {
     try {
       await held.loading;
     } catch (error) {
-      if (this.#held.get(version) === held) this.#held.delete(version);
+      if (this.#held.get(version) === held) {
+        this.#held.delete(version);
+        if (error instanceof CanaryNotReproduced) this.options.sampler.drop(version);
+      }
       const hasLoaderAborted = held.loader.aborted && held.loader !== signal && !signal.aborted;
       if (hasLoaderAborted) return this.#hold(manifest, signal);
       throw error;
@@ -239,9 +281,11 @@ export class PolicyFollower {
   async #load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
     try {
       await this.options.sampler.load(manifest, signal);
+      await this.options.canaries.require(manifest, signal);
+      this.options.sampler.admit(manifest.version);
     } catch (err) {
       if (!(err instanceof PermanentError)) throw err;
-      const reason = err instanceof WeightsNotFinite ? 'not_finite' : 'damaged';
+      const reason = reasonOf(err);
       const { version } = manifest;
       refusedVersions.inc({ reason });
       this.options.log.error(
@@ -269,6 +313,11 @@ export class PolicyFollower {
     await this.#changes.next(signal);
     signal.throwIfAborted();
   }
+}
+
+function reasonOf(error: PermanentError): 'not_finite' | 'canary' | 'damaged' {
+  if (error instanceof WeightsNotFinite) return 'not_finite';
+  return error instanceof CanaryNotReproduced ? 'canary' : 'damaged';
 }
 
 /** Whether the manifest is newer, or the same version published again, e.g. with a new sampling session. */

@@ -5,6 +5,7 @@ import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/base/errors.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
+import type { SampledRollout } from '../shared/model/rollout-draft.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { type Split, Ticket, ticketAttributes } from '../shared/wire/ticket.js';
@@ -19,6 +20,7 @@ import {
   rolloutGroup,
   solutionRollouts,
 } from './group-messages.js';
+import type { CanaryCheck } from './canary-check.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
 
@@ -29,6 +31,7 @@ export interface SampleTicketsOptions {
   readonly sampler: Sampler;
   readonly trainOn: RunConfig['trainOn'];
   readonly policies: PolicyFollower;
+  readonly canaries: Pick<CanaryCheck, 'certificate'>;
   readonly activity: Activity;
   readonly earlyCancel: EarlyCancel;
   readonly inFlightUpdates: boolean;
@@ -53,6 +56,18 @@ const groupSeconds = new Histogram({
   labelNames: ['split'],
   buckets: [0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300],
 });
+
+/** Samples tickets whenever the sampler reproduces the newest canary; while it does not, they go to other actors. */
+export async function sampleWhileTrusted(
+  options: SampleTicketsOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    const trust = await options.policies.trusted(signal);
+    if (signal.aborted) return;
+    await sampleTickets(options, AbortSignal.any([signal, trust]));
+  }
+}
 
 /**
  * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged after
@@ -139,7 +154,10 @@ async function sampleTicket(
       : solutionRollouts(ticket, prompts, choice.version);
     const finishedAt = Date.now();
     const { prompt } = request;
-    const group = rolloutGroup({ ticket, actor, prompt, rollouts, startedAt, finishedAt });
+    const certificate = options.canaries.certificate(versionsIn(rollouts));
+    const group = rolloutGroup({
+      ...{ ticket, actor, prompt, rollouts, certificate, startedAt, finishedAt },
+    });
 
     const labels = { split: ticket.split };
     sampledTokens.inc(labels, tokenCount(group));
@@ -147,6 +165,11 @@ async function sampleTicket(
     groupSeconds.observe(labels, (finishedAt - startedAt) / 1_000);
     return group;
   });
+}
+
+/** The distinct versions that sampled the rollouts. */
+function versionsIn(rollouts: readonly SampledRollout[]): number[] {
+  return [...new Set(rollouts.flatMap(({ versions }) => versions.map(([version]) => version)))];
 }
 
 /** From the first token to the last. */

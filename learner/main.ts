@@ -7,12 +7,13 @@ import { givenUpCode } from '../shared/base/exit-codes.js';
 import { makeFolder } from '../shared/base/make-folder.js';
 import { isAbort } from '../shared/base/task-scope.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
+import { loadTokenizer } from '../shared/model/tokenizer.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { fitToModel } from '../shared/run/hyperparameters.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
-import { loadForTraining, taskSpec } from '../shared/tasks/registry.js';
+import { loadForTraining, openTask, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { type FittedConfig, LearnerConfig, runConfig } from './config.js';
@@ -23,6 +24,7 @@ import { RunWatch } from './report/run-watch.js';
 import { summarize } from './report/summary.js';
 import { withRecovery } from './checkpoints/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
+import { canaryTexts } from './step/canary-texts.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 
 /** The learner service: issues tickets, trains on the scored groups, publishes policy versions. */
@@ -70,6 +72,10 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   if (dataset.leakedRows > 0) {
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
   }
+  const { seed } = settings;
+  const { maxPositions } = directory.config;
+  const tokenizer = await loadTokenizer(directory);
+  const texts = canaryTexts({ task: openTask(task), dataset, tokenizer, seed, maxPositions });
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
   // Room for a whole evaluation: otherwise unanswered evaluation tickets would block training tickets.
   const evalTickets = evaluationTickets(
@@ -124,6 +130,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
         dataset,
         runWatch,
         vocabSize: directory.config.vocabSize,
+        canaryTexts: texts,
         runDir,
         traces,
         broker,

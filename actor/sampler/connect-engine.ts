@@ -59,8 +59,10 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
     log.info({ kind, engines: checked, slots }, 'what the engine offers');
     const { policies, checks } = options;
     const room = { slots, maxContext: Number.isFinite(maxContext) ? maxContext : undefined };
+    const releases = new Set(checked.map((each) => each.version ?? 'of an unknown release'));
     return new ReplicaEngine({
       servers,
+      description: `${kind} ${[...releases].join(', ')}`,
       folder,
       process,
       run,

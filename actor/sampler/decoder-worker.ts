@@ -3,19 +3,27 @@
  * calls between two tokens; this is how a new version is adopted in flight.
  */
 import { parentPort } from 'node:worker_threads';
+import { env } from 'onnxruntime-node';
 import { Decoder, type OnAdoption, type Policy } from '../../shared/model/decoder.js';
+import type { TokenScores } from '../../shared/rl/canary.js';
 import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import { WaveQueue } from '../../shared/model/wave-queue.js';
 import { serveCalls } from '../../shared/service/worker-calls.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { CanaryTexts } from './canary-scores.js';
+import { forcedTexts, scoresOfForced } from './canary-scores.js';
 import { canShareWave, type PolicyChoice } from './sampler.js';
 
 /** The calls of the decoder thread; each runs as it arrives. */
 export interface DecoderCalls {
-  /** Must be the first call. @throws {UserError} on a broken model directory. */
-  start(input: { modelPath: string; threads: number; onAdoption: OnAdoption }): Promise<void>;
+  /** Must be the first call. @returns the name and release of what computes. @throws {UserError} on a broken model directory. */
+  start(input: { modelPath: string; threads: number; onAdoption: OnAdoption }): Promise<string>;
   load(input: { version: number; safetensors: Uint8Array; rank: number; alpha: number }): void;
+  /** The logprobs of a canary's tokens under a loaded version, in the graphs that sample. */
+  score(input: { version: number; canary: CanaryTexts }): Promise<TokenScores>;
+  /** Lets groups sample with a loaded version. */
+  admit(version: number): void;
   drop(version: number): void;
   /** @returns the rollouts, or how many tokens were drawn before `abandon` ended the group. */
   sample(input: QueuedGroup): Promise<SampledRollout[] | { wastedTokens: number }>;
@@ -40,7 +48,8 @@ interface StartedGroup extends QueuedGroup {
 
 if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
 let started: { readonly decoder: Decoder; readonly onAdoption: OnAdoption } | undefined;
-const policies = new Map<number, Policy>();
+const loaded = new Map<number, Policy>(); // not admitted yet
+const policies = new Map<number, Policy>(); // to sample with
 const groups = new Map<number, StartedGroup>(); // by id: waiting and in progress
 const queue = new WaveQueue(
   ({ policy }: StartedGroup, [first]) => canShareWave(policy, first!.policy),
@@ -58,13 +67,32 @@ const calls: DecoderCalls = {
   async start({ modelPath, threads, onAdoption }) {
     const decoder = await Decoder.load(await checkModelDirectory(modelPath), { threads });
     started = { decoder, onAdoption };
+    return `onnxruntime-node ${env.versions.node ?? 'of an unknown release'}`;
   },
   load({ version, safetensors, ...scale }) {
     const adapter = decodeAdapter(safetensors, scale);
     checkAdapter(adapter, running().decoder.config);
-    policies.set(version, { version, adapter });
+    loaded.set(version, { version, adapter });
+  },
+  async score({ version, canary }) {
+    const policy = loaded.get(version);
+    if (policy === undefined) throw new Error(`policy version ${version} is not loaded`);
+    const texts = forcedTexts(canary);
+    const requests = texts.map(({ request }) => request);
+    const sampled = await running().decoder.sampleGroups(requests, () => policy);
+    return scoresOfForced(
+      texts,
+      sampled.map((rollouts) => rollouts![0]!),
+    );
+  },
+  admit(version) {
+    const policy = loaded.get(version);
+    if (policy === undefined) throw new Error(`policy version ${version} is not loaded`);
+    loaded.delete(version);
+    policies.set(version, policy);
   },
   drop(version) {
+    loaded.delete(version);
     policies.delete(version);
   },
   async sample(group) {

@@ -2,8 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { TokenScores } from '../../shared/rl/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import { scoresByDraws, type CanaryTexts } from './canary-scores.js';
 import { type Engine, type EnginePlace, NotServed } from './engine.js';
 import type { PolicyChoice, Progress, Sampler } from './sampler.js';
 import {
@@ -35,42 +37,60 @@ const firstStallSeconds = 3_600; // a long answer from a busy engine
  * calls of its own, the next of which may use a newer version.
  */
 export class EngineSampler implements Sampler {
+  readonly usualArithmetic = 'bf16';
   readonly concurrency: number;
-  readonly #loaded = new Set<number>();
+  readonly #engine: Engine;
+  readonly #admitted = new Set<number>(); // versions to sample with
   readonly #stalls: StallWatch;
 
   constructor(
-    private readonly engine: Engine,
+    engine: Engine,
     private readonly options: EngineSamplerOptions,
   ) {
+    this.#engine = engine;
     this.concurrency = options.concurrency;
     this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
   }
 
   get kind(): Engine['kind'] {
-    return this.engine.kind;
+    return this.#engine.kind;
+  }
+
+  get engine(): string {
+    return this.#engine.description.slice(0, 256);
   }
 
   get maxContext(): number | undefined {
-    return this.engine.maxContext;
+    return this.#engine.maxContext;
   }
 
   get maxVersions(): number | undefined {
-    return this.engine.maxVersions;
+    return this.#engine.maxVersions;
   }
 
   get trouble(): string | undefined {
-    return this.engine.trouble;
+    return this.#engine.trouble;
   }
 
   async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
-    await this.engine.load(manifest, signal);
-    this.#loaded.add(manifest.version);
+    await this.#engine.load(manifest, signal);
+  }
+
+  /** By draws: a server may compute the logprobs of prompts at another temperature than those of answers. */
+  score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
+    return scoresByDraws(canary, async (request) => {
+      using place = this.#engine.place(); // of its own, so that each server has a part of the canary
+      return await this.#call(place, version, request, signal);
+    });
+  }
+
+  admit(version: number): void {
+    this.#admitted.add(version);
   }
 
   drop(version: number): void {
-    this.#loaded.delete(version);
-    this.engine.unload(version);
+    this.#admitted.delete(version);
+    this.#engine.unload(version);
   }
 
   async sample(
@@ -80,7 +100,7 @@ export class EngineSampler implements Sampler {
     progress?: Progress,
   ): Promise<SampledRollout[]> {
     const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
-    using place = this.engine.place();
+    using place = this.#engine.place();
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
       progress?.onDraw(version);
@@ -104,15 +124,15 @@ export class EngineSampler implements Sampler {
   }
 
   ready(signal: AbortSignal): Promise<void> {
-    return this.engine.ready(signal);
+    return this.#engine.ready(signal);
   }
 
   guard(signal: AbortSignal): Promise<void> {
-    return this.engine.guard(signal);
+    return this.#engine.guard(signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.engine[Symbol.asyncDispose]();
+    await this.#engine[Symbol.asyncDispose]();
   }
 
   /** Continues a rollout until it has ended. */
@@ -127,7 +147,7 @@ export class EngineSampler implements Sampler {
       const sampled = rollout.tokens.length;
       const maxTokens = nextSegmentLength(sampled, request.maxTokens, segmentTokens);
       if (rollout.stopReason === 'stop' || maxTokens === 0) return rollout;
-      const version = continuingVersion(policy, this.#loaded);
+      const version = continuingVersion(policy, this.#admitted);
       const prompt = continuedPrompt(request.prompt, rollout);
       const seed = continuationSeed(request.seed, index, sampled);
       const rest = { ...request, prompt, seed, maxTokens, count: 1 };

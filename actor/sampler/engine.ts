@@ -9,6 +9,8 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
  */
 export interface Engine extends AsyncDisposable {
   readonly kind: Exclude<SamplerKind, 'onnx'>;
+  /** What computes the logprobs, with its release or the model that it serves. */
+  readonly description: string;
   /** The maximum tokens of prompt and answer together, if known. */
   readonly maxContext: number | undefined;
 

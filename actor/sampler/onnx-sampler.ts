@@ -5,8 +5,10 @@ import type { OnAdoption } from '../../shared/model/decoder.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { TokenScores } from '../../shared/rl/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { WorkerCalls } from '../../shared/service/worker-calls.js';
+import type { CanaryTexts } from './canary-scores.js';
 import type { DecoderCalls, DecoderEvent } from './decoder-worker.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { PolicyChoice, Progress, Sampler } from './sampler.js';
@@ -36,6 +38,7 @@ const killMs = 10_000; // then the process is killed
  */
 export class OnnxSampler implements Sampler {
   readonly kind = 'onnx';
+  readonly usualArithmetic = 'fp32';
   readonly concurrency: number;
   readonly maxContext: number;
   readonly maxVersions = undefined;
@@ -45,6 +48,7 @@ export class OnnxSampler implements Sampler {
   readonly #stalls: StallWatch;
   #watching: NodeJS.Timeout | undefined;
   #nextId = 0;
+  #engine = 'onnxruntime-node';
 
   /**
    * Starts the worker and loads the model.
@@ -57,7 +61,7 @@ export class OnnxSampler implements Sampler {
     const sampler = new OnnxSampler(options);
     try {
       const settings = { modelPath: directory.path, threads, onAdoption };
-      await sampler.#decoder.call('start', settings, signal);
+      sampler.#engine = await sampler.#decoder.call('start', settings, signal);
       sampler.#watch();
       return sampler;
     } catch (error) {
@@ -82,6 +86,10 @@ export class OnnxSampler implements Sampler {
     });
   }
 
+  get engine(): string {
+    return this.#engine;
+  }
+
   async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
     const { version, adapter } = manifest;
     if (adapter === undefined) {
@@ -94,6 +102,18 @@ export class OnnxSampler implements Sampler {
     signal.throwIfAborted();
     const { rank, alpha } = adapter;
     await this.#decoder.call('load', { version, safetensors, rank, alpha });
+  }
+
+  async score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
+    // The call transfers its buffers, and the texts are needed again.
+    const texts = canary.texts.map((text) => text.slice());
+    const { places, temperature } = canary;
+    const asked = { version, canary: { texts, places, temperature } };
+    return this.#decoder.call('score', asked, signal);
+  }
+
+  admit(version: number): void {
+    this.#decoder.post('admit', version);
   }
 
   drop(version: number): void {

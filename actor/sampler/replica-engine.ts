@@ -19,6 +19,7 @@ export interface ReplicaEngineOptions {
   readonly run: string;
   readonly actor: string;
   readonly process: string; // distinguishes the processes that the actor's name has had
+  readonly description: string; // of the servers, with their releases
   readonly maxContext: number | undefined;
   readonly slots: number; // adapters that may be loaded at once, at each server
   readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
@@ -75,6 +76,10 @@ export class ReplicaEngine implements Engine {
         }),
     );
     this.#noteUp();
+  }
+
+  get description(): string {
+    return this.options.description;
   }
 
   get maxContext(): number | undefined {

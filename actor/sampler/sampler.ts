@@ -1,6 +1,9 @@
+import type { Arithmetic } from '../../shared/base/arithmetic.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { TokenScores } from '../../shared/rl/canary.js';
 import type { SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { CanaryTexts } from './canary-scores.js';
 
 /** The policy that samples a group. */
 export interface PolicyChoice {
@@ -30,6 +33,10 @@ export interface Progress {
  */
 export interface Sampler extends AsyncDisposable {
   readonly kind: SamplerKind;
+  /** What computes the logprobs, with its release or the model that it serves. */
+  readonly engine: string;
+  /** The coarsest arithmetic that this kind of sampler is used with, unless the user knows better. */
+  readonly usualArithmetic: Arithmetic;
   /** The number of groups that it can usefully sample at once. */
   readonly concurrency: number;
   /** The maximum tokens of prompt and answer together, if known. */
@@ -40,12 +47,21 @@ export interface Sampler extends AsyncDisposable {
   readonly trouble: string | undefined;
 
   /**
-   * Makes a version ready to be sampled with. Resolves when the next token may use it.
+   * Loads a version, for `score` only until it is admitted.
    *
    * @throws {UserError} if this kind of sampler cannot use the manifest.
    * @throws {PermanentError} if the weights are damaged or not finite.
    */
   load(manifest: PolicyManifest, signal: AbortSignal): Promise<void>;
+
+  /**
+   * The logprobs of a canary's tokens under a loaded version, by the path that samples: the same graph or requests, weights,
+   * and temperature. A sampler that other weights could pass through here proves nothing.
+   */
+  score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores>;
+
+  /** Lets groups sample with a loaded version; those that adopt newer versions may do so from the next token on. */
+  admit(version: number): void;
 
   /** Unloads a version. Groups that already sample with it keep it until they end. */
   drop(version: number): void;

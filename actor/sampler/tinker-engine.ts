@@ -40,11 +40,12 @@ export class TinkerEngine implements Engine {
         `the backend at ${baseUrl} does not serve ${modelName}, the model of this run, but ${names}; give --backend-url of the learner's backend`,
       );
     }
-    return new TinkerEngine(client, model?.maxContextLength);
+    return new TinkerEngine(client, `Tinker server with ${modelName}`, model?.maxContextLength);
   }
 
   private constructor(
     private readonly client: TinkerClient,
+    readonly description: string,
     readonly maxContext: number | undefined,
   ) {}
 

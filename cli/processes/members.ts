@@ -68,7 +68,7 @@ export function backendMember(
 /** The reward service and the actors: each can be restarted without loss. */
 export function workerMembers(
   config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'> &
-    Partial<Pick<UpConfig, 'inFlightUpdates' | 'onAdoption' | 'engineUrl'>>,
+    Partial<Pick<UpConfig, 'inFlightUpdates' | 'onAdoption' | 'engineUrl' | 'backendUrl'>>,
   places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
 ): Member[] {
   const { nats, run, backend } = places;
@@ -91,6 +91,7 @@ export function workerMembers(
         sampler: config.sampler,
         ...(samplesByBackend && { 'backend-url': backend.url }),
         ...(config.engineUrl !== undefined && { 'engine-url': config.engineUrl }),
+        ...(samplesByBackend && config.backendUrl === undefined && { 'sampler-class': 'fp32' }),
         ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
       },
       more: config.inFlightUpdates === false ? ['--no-in-flight-updates'] : [],
@@ -147,6 +148,7 @@ export function learnerMember(
         name: 'learner',
         'run-dir': places.runFolder,
         'backend-url': places.backend.url,
+        ...(config.backendUrl === undefined && { 'trainer-class': 'fp32' }),
         ...modelFlags(config),
       },
       more: asFlags(settings),

@@ -56,7 +56,8 @@ export interface ActorReport {
   readonly actor: string;
   readonly isLive: boolean;
   readonly isQuarantined: boolean;
-  readonly version: number;
+  readonly refused: number | null; // the newest version, if it does not reproduce its canary
+  readonly version: number | null; // null: it has refused every one
   readonly behind: number | null; // versions
   readonly groups: number; // since it started
   readonly inFlight: number;
@@ -190,14 +191,16 @@ function actorOf(
   { policy }: RunState,
   ago: (then: number) => number,
 ): ActorReport {
-  const { actor, version, groups, inFlight, limit } = lease;
+  const { actor, version, groups, inFlight, limit, refused } = lease;
   const seenSecondsAgo = ago(lease.lastSeenAt);
   return {
     actor,
     isLive: seenSecondsAgo <= livenessSeconds,
     isQuarantined: policy?.quarantined?.includes(actor) ?? false,
-    version,
-    behind: policy === undefined ? null : Math.max(0, policy.version - version),
+    refused: refused?.version ?? null,
+    version: version ?? null,
+    behind:
+      policy === undefined || version === undefined ? null : Math.max(0, policy.version - version),
     groups,
     inFlight,
     limit,

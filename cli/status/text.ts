@@ -102,19 +102,21 @@ function isGone({ isLive }: ActorReport, phase: Phase): boolean {
 function actorTable(actors: readonly ActorReport[], phase: Phase): string {
   const rows = actors.map((each) => [
     printable(each.actor),
-    String(each.version),
+    each.version === null ? '-' : String(each.version),
     each.behind === null ? '?' : String(each.behind),
     String(each.groups),
     isGone(each, phase) ? '-' : `${each.inFlight}/${each.limit}`,
-    each.isQuarantined
-      ? 'quarantined'
-      : each.isLive
-        ? 'live'
-        : phase === 'ended'
-          ? 'ended'
-          : `silent for ${formatSeconds(each.seenSecondsAgo)}`,
+    stateOf(each, phase),
   ]);
   return table([['actor', 'version', 'behind', 'groups', 'in flight', ''], ...rows]);
+}
+
+function stateOf(each: ActorReport, phase: Phase): string {
+  if (each.isQuarantined) return 'quarantined';
+  if (!each.isLive) {
+    return phase === 'ended' ? 'ended' : `silent for ${formatSeconds(each.seenSecondsAgo)}`;
+  }
+  return each.refused === null ? 'live' : `refuses version ${each.refused}: canary not reproduced`;
 }
 
 function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: string): string {

@@ -69,9 +69,25 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
         `in ${groups} groups its logprobs were ${gap.toFixed(1)} times as far from those of the policy as ` +
         `others of the same age, and ${bound} times is the most.`
       );
+    case 'version':
+      return (
+        `in ${groups} groups its logprobs were ${gap.toPrecision(3)} nats per token from those of the version that they ` +
+        `name, and ${bound} is the most.`
+      );
     case 'impossible':
       return `no policy can have the logprobs that ${groups} of its groups claim.`;
   }
+}
+
+/** Reports that an actor does not sample, because its sampler does not have the policy that it should. */
+export function refusalText(event: Extract<RunEvent, { kind: 'refusal' }>): string {
+  const { actor, version, difference, band, place, mean, meanBand } = event;
+  return (
+    `${actor} does not sample: it does not reproduce the canary of version ${version} (token ${place} is off by ` +
+    `${difference.toPrecision(3)} nats, and ${band} is the most; on average they are off by ${mean.toPrecision(3)}, and ${meanBand} is ` +
+    `the most). Its weights, its temperature or its arithmetic are not ` +
+    "the policy's; its log has the details, and it tries again by itself."
+  );
 }
 
 /** Reports an actor that fills its share of a stream. */
@@ -218,6 +234,7 @@ export async function followRun(
       }
       if (isOld) continue;
       if (event.kind === 'eval') screen.note(evalText(event.result));
+      if (event.kind === 'refusal') screen.note(refusalText(event));
       if (event.kind === 'share') screen.note(shareText(event));
       if (event.kind === 'held' && (event.withdrawn > 0 || event.at - heldAt > heldEveryMs)) {
         heldAt = event.at;

@@ -1,6 +1,7 @@
 import { alteredFields, type Ticket } from '../../shared/wire/ticket.js';
 import { claimedMass, evidenceAgainstUniform } from '../../shared/rl/claim-evidence.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+import type { Verdict } from './certificates.js';
 import type { TicketEntry } from './ticket-table.js';
 
 /** Why a scored group with a valid schema must still not be trained on. */
@@ -12,6 +13,7 @@ export type RefusalReason =
   | 'too_many_tokens'
   | 'unknown_version' // sampled by a version that was never published
   | 'too_old_version' // sampled by a version older than the ticket allows
+  | 'wrong_canary' // its actor has reproduced another canary than that of a version it names
   | 'impossible_logprobs'; // no policy gives the tokens the claimed probabilities
 
 /** Bounds the chance that an honest group is refused for its logprobs to 1 in 10⁹. */
@@ -31,6 +33,7 @@ export interface Known {
   readonly entry: Pick<TicketEntry<unknown>, 'attempt' | 'issuedAtVersion'> | undefined;
   /** An earlier learner may have sent the same ticket, so that the stream dropped this learner's copy. */
   readonly isResumed: boolean;
+  readonly certificate: Verdict;
   readonly newestVersion: number; // published, or just about to be
   readonly vocabSize: number;
 }
@@ -56,6 +59,7 @@ export function refusalReason({ group }: ScoredGroup, known: Known): RefusalReas
       if (version < ticket.issuedAtVersion) return 'too_old_version';
     }
   }
+  if (known.certificate === 'wrong') return 'wrong_canary';
   return isImpossible(group.rollouts, known.vocabSize) ? 'impossible_logprobs' : undefined;
 }
 

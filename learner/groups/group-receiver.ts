@@ -9,10 +9,12 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { ActorAudit } from '../step/actor-audit.js';
+import type { VersionAudit } from '../step/version-audit.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../stop/broken-policy-watch.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { NoSignalWatch } from '../stop/no-signal-watch.js';
+import type { Certificates } from './certificates.js';
 import { EarlyAnswers } from './early-answers.js';
 import type { GroupStats } from './group-stats.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
@@ -38,6 +40,8 @@ export interface GroupReceiverOptions {
   readonly zeroVariance: RunConfig['zeroVariance'];
   /** A quarantined actor's group is admitted, then refused as stale, so that its ticket is reissued. */
   readonly audit: Pick<ActorAudit, 'isQuarantined' | 'refused'>;
+  readonly versionAudit: Pick<VersionAudit, 'consider'>;
+  readonly certificates: Pick<Certificates, 'verdict' | 'count'>;
   /** The newest version that actors may have sampled with; set before it is published. */
   readonly newestVersion: () => number;
   readonly isResumed: boolean;
@@ -82,21 +86,23 @@ export class GroupReceiver {
     const entry = order === undefined ? undefined : table.entry(order);
     const isAhead = order !== undefined && order >= table.nextOrder;
     const isKnown = order !== undefined && this.#mayHaveBeenIssued(order, ticket.attempt);
+    const certificate = this.#options.certificates.verdict(scored);
     const reason = refusalReason(scored, {
       ticket: isKnown
         ? this.#options.tickets.ticketAt(order, ticket.attempt, ticket.issuedAtVersion)
         : undefined,
       entry,
       isResumed: this.#options.isResumed,
+      certificate,
       newestVersion: this.#options.newestVersion(),
       vocabSize: this.#options.vocabSize,
     });
     if (reason !== undefined) {
-      const isImpossible = reason === 'impossible_logprobs';
+      const isActorsFault = reason === 'impossible_logprobs' || reason === 'wrong_canary';
       // A refused first attempt leaves its ticket alone once the second attempt was issued.
       if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
-        // Impossible claims are the actor's fault: another actor can answer the ticket.
-        if (isImpossible) table.giveUp(order!, ticket.attempt);
+        // Another actor can answer the ticket.
+        if (isActorsFault) table.giveUp(order!, ticket.attempt);
         else table.markDead(order!);
       }
       const { actor } = scored.group;
@@ -108,10 +114,11 @@ export class GroupReceiver {
       unacked.forget(seq);
       await delivery.dead(reason, actor);
       this.#options.changes.notify();
-      if (isImpossible) await this.#options.audit.refused(actor, admission.version);
+      if (isActorsFault) await this.#options.audit.refused(actor, admission.version);
       return;
     }
 
+    this.#options.certificates.count(certificate);
     // A group that arrives after it was given up as stale counts as the second attempt.
     const isMissed = entry?.state === 'retry' && entry.group === undefined;
     const attempt = ticket.attempt + (isMissed && ticket.attempt === entry.attempt ? 1 : 0);
@@ -221,6 +228,7 @@ export class GroupReceiver {
     const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
       this.#options;
     brokenPolicy.arrived(scored.group);
+    void this.#options.versionAudit.consider(scored.group);
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {

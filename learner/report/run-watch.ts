@@ -44,6 +44,12 @@ const actorStats = new StatTable<readonly ActorLease[]>([
     help: 'Actors whose lease was renewed within the last 10 seconds.',
     of: ({ length }) => length,
   },
+  {
+    jsonl: 'actors/refusing',
+    prometheus: 'rl_actors_refusing',
+    help: 'Live actors that do not sample, because they do not reproduce the canary of the newest version.',
+    of: sumOf(({ refused }) => (refused === undefined ? 0 : 1)),
+  },
   { jsonl: 'actors/inflight', of: sumOf(({ inFlight }) => inFlight) },
   { jsonl: 'actors/limit', of: sumOf(({ limit }) => limit) },
   { jsonl: 'actors/idle_seconds/ticket', of: sumOf(({ idleSeconds }) => idleSeconds.ticket) },
@@ -58,7 +64,7 @@ const livenessMs = 10_000; // several renewals
 /** Polls the state of the run: the messages in its queues and the state of its actors. */
 export class RunWatch implements Disposable {
   #metrics: Readonly<Record<string, number>> = {};
-  #live: readonly string[] = [];
+  #live: readonly ActorLease[] = [];
   #polling: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
 
@@ -76,6 +82,11 @@ export class RunWatch implements Disposable {
 
   /** The names of the actors that were alive at the last poll. */
   get live(): readonly string[] {
+    return this.#live.map(({ actor }) => actor);
+  }
+
+  /** Their leases. */
+  get leases(): readonly ActorLease[] {
     return this.#live;
   }
 
@@ -98,7 +109,7 @@ export class RunWatch implements Disposable {
         this.broker.actors.list(),
       ]);
       const live = leases.filter(({ lastSeenAt }) => Date.now() - lastSeenAt <= livenessMs);
-      this.#live = live.map(({ actor }) => actor);
+      this.#live = live;
       this.#metrics = { ...queueMetrics(backlog), ...actorStats.record(live) };
     } catch (caught) {
       this.log.debug({ reason: errorText(caught) }, 'run not polled');

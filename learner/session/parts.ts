@@ -5,16 +5,19 @@ import type { Traces } from '../checkpoints/traces.js';
 import type { LearnerConfig } from '../config.js';
 import { Admission } from '../groups/admission.js';
 import { GroupReceiver, type ArrivedGroup } from '../groups/group-receiver.js';
+import { Certificates } from '../groups/certificates.js';
 import { GroupStats } from '../groups/group-stats.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { UnackedGroups } from '../groups/unacked-groups.js';
 import type { RunWatch } from '../report/run-watch.js';
 import type { TrainingClock } from './time-limits.js';
 import { auditLimits } from '../settings/run-control.js';
+import { CanarySource } from '../step/canary-source.js';
 import { ActorAudit } from '../step/actor-audit.js';
 import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { Publisher } from '../step/publisher.js';
+import { VersionAudit } from '../step/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../stop/no-signal-watch.js';
 import { TicketSource } from '../tickets/ticket-source.js';
@@ -27,6 +30,7 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
+import type { Canary } from '../../shared/wire/canary.js';
 import type { TicketIds } from '../../shared/wire/ticket-ids.js';
 
 /** Dependencies of one learner session. */
@@ -35,9 +39,10 @@ export interface SessionOptions {
   readonly config: RunConfig;
   readonly dataset: Dataset;
   readonly vocabSize: number;
+  readonly canaryTexts: Canary['texts'];
   readonly runDir: string;
   readonly traces: Traces; // of the run, before this session
-  readonly runWatch: Pick<RunWatch, 'metrics' | 'live'>;
+  readonly runWatch: Pick<RunWatch, 'metrics' | 'live' | 'leases'>;
   readonly broker: Broker;
   readonly client: TinkerClient;
   readonly leadership: Leadership;
@@ -60,6 +65,7 @@ export interface SessionParts {
   readonly admission: Admission<ArrivedGroup>;
   readonly holdTimes: HoldTimes; // of training tickets
   readonly audit: ActorAudit;
+  readonly certificates: Certificates;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
   readonly receiver: GroupReceiver;
@@ -119,11 +125,31 @@ export function makeParts(
     now: () => performance.now(),
     log,
   });
+  const certificates = new Certificates();
+  const versionAudit = new VersionAudit({
+    client,
+    share: settings.auditVersionShare,
+    seed: config.seed,
+    temperature: config.sampling.temperature,
+    trainer: settings.trainerClass,
+    onDeceit: (...finding) => audit.deceived(...finding),
+    log,
+  });
   const publisher = new Publisher({
     broker,
     client,
     run,
     backendSamples: client.samples(config.model.name) !== 'no', // assumed where the backend does not say
+    canaries: new CanarySource({
+      run,
+      texts: options.canaryTexts,
+      temperature: config.sampling.temperature,
+      arithmetic: settings.trainerClass,
+      idle,
+      log,
+    }),
+    certificates,
+    versionAudit,
     idle,
     maxStepsOffPolicy,
     rewinds,
@@ -162,6 +188,8 @@ export function makeParts(
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
     audit,
+    certificates,
+    versionAudit,
   });
   const secondsBefore = clock.seconds;
   const learningRates = new LearningRateSchedule(
@@ -185,6 +213,7 @@ export function makeParts(
     admission,
     holdTimes,
     audit,
+    certificates,
     publisher,
     checkpointer,
     receiver,

@@ -8,6 +8,7 @@ import { pastScores, readHistory, type StepEvent, noSteps, withStep } from '../r
 import { DivergenceWatch } from '../stop/divergence-watch.js';
 import { openEvaluations } from '../evaluation/evaluations.js';
 import { ShareWatch } from '../report/run-watch.js';
+import { RefusalReports } from '../report/refusal-reports.js';
 import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
@@ -49,11 +50,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();
   const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope });
-  const { admission, publisher, checkpointer, unacked, audit } = parts;
+  const { admission, publisher, checkpointer, unacked, audit, certificates } = parts;
   const queues = new SessionQueues(options, parts, scope);
 
   // A run has a checkpoint before its first ticket, so that there is always one to restore.
   if (!opened.isResumed) await saveStart(parts);
+  await certificates.recall(broker.policy);
   await publisher.publish(version).catch((caught: unknown) => {
     if (!(caught instanceof VersionNotFinite)) throw caught;
     throw new UserError(
@@ -107,6 +109,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       ...options.runWatch.metrics,
       ...publisher.metrics,
       ...audit.metrics,
+      ...certificates.metrics,
       ...dropTotals(),
       ...unacked.countAwaiting((order) => admission.table.isConsumed(order)),
     }),
@@ -142,6 +145,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     return { reason };
   }
 
+  const refusals = new RefusalReports(broker.events, log);
   const prolonging = setInterval(
     () => {
       unacked.prolong();
@@ -150,6 +154,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   );
   const checkingActors = setInterval(() => {
     audit.checkLiveActors(options.runWatch.live);
+    void scope.track(refusals.report(options.runWatch.leases));
   }, checkActorsEveryMs);
   const restoring = setInterval(() => {
     if (broker.isConnected) void scope.track(publisher.restoreLost());

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { DivergenceLimits } from '../../shared/rl/divergence.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
+import { arithmetics } from '../../shared/base/arithmetic.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
 import type { Task } from './training.js';
 
@@ -92,13 +93,28 @@ export function divergenceLimits(settings: Stops): DivergenceLimits {
   return { maxKl: stopKl === 0 ? Infinity : stopKl, minRewardShare, patience };
 }
 
-/** How the learner audits the logprobs that actors claim. */
+/** How the learner checks that actors sample with the policy that they name. */
 export const Audit = z.object({
+  trainerClass: z
+    .enum(arithmetics)
+    .default('bf16')
+    .describe(
+      "arithmetic in which --backend-url trains: fp32 (the local backend), bf16 or fp8; bounds how far an actor's logprobs " +
+        'may be from it.',
+    ),
   auditShare: number
     .min(0)
     .max(1)
     .default(1)
     .describe("share of the groups whose logprobs are compared with the learner's own."),
+  auditVersionShare: number
+    .min(0)
+    .max(1)
+    .default(0.01)
+    .describe(
+      'share of the groups whose logprobs are compared with those of the very version that they name, whatever its age, by a ' +
+        'backend that samples; costs it a pass over some of their rollouts.',
+    ),
   auditNoise: number
     .positive()
     .default(0.05)

@@ -61,13 +61,14 @@ interface Evidence {
 /**
  * Compares the logprobs that actors claim with those of the policy, and quarantines an actor whose claims
  * cannot be honest: a wrong temperature, a wrong adapter, a defect, tampering. It costs no pass, since
- * training computes the logprobs anyway. There are four findings, each with a bound on its false alarms
+ * training computes the logprobs anyway. There are five findings, each with a bound on its false alarms
  * (docs/metrics.md, the audit of logprobs):
  *
  * - `gap`: at staleness 0 the weights in training are those that sampled, so the logprobs should agree;
  * - `likelihood`: at any staleness, the tokens fit the policy in training better than the claims;
  * - `fleet`: at any staleness, the actor's groups deviate more than other actors' groups of equal age;
- * - `impossible`: groups were refused before training, since no policy can give such logprobs.
+ * - `impossible`: groups were refused before training, since no policy can give such logprobs;
+ * - `version`: at any staleness, groups are not what the versions that they name give (`VersionAudit`, which costs passes).
  *
  * A run whose live actors are all quarantined ends.
  */
@@ -166,6 +167,11 @@ export class ActorAudit {
       { actor, gap: groups, bound: maxRefused, groups, why: 'impossible' },
       version,
     );
+  }
+
+  /** Quarantines an actor whose groups are not what the versions that they name would give. */
+  async deceived(actor: string, gap: number, bound: number, version: number): Promise<void> {
+    await this.#convict({ actor, gap, bound, groups: 2, why: 'version' }, version);
   }
 
   /** Only at staleness 0 and in the first substep: later substeps train with weights that sampled nothing. */

@@ -2,6 +2,9 @@ import pLimit from 'p-limit';
 import { Gauge } from 'prom-client';
 import { StatTable } from '../report/stat-table.js';
 import type { IdleClock } from './idle-clock.js';
+import type { VersionAudit } from './version-audit.js';
+import type { Certificates } from '../groups/certificates.js';
+import type { CanarySource } from './canary-source.js';
 import { AdapterSource } from './adapter-source.js';
 import { PublishedVersions } from './published-versions.js';
 import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
@@ -14,6 +17,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { AdapterKind } from '../../shared/tinker/capability-probe.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
 const phaseStats = new StatTable<number>([
@@ -43,6 +47,9 @@ export interface PublisherOptions {
   >;
   readonly run: Pick<TrainingRun, 'saveWeightsForSampler' | 'saveWeightsExternal'>;
   readonly backendSamples: boolean;
+  readonly canaries: Pick<CanarySource, 'request'>;
+  readonly certificates: Pick<Certificates, 'add'>;
+  readonly versionAudit: Pick<VersionAudit, 'add'>;
   readonly idle: IdleClock;
   readonly maxStepsOffPolicy: number;
   readonly rewinds: readonly Rewind[];
@@ -121,10 +128,11 @@ export class Publisher {
     const startedAt = performance.now();
     const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
     this.#adapters.save(version);
+    const canary = this.#options.canaries.request(version);
     const published = this.#oneAtATime(async () => {
       const samplerPath = await saved;
       this.#observe('save', startedAt);
-      await this.#announce(version, samplerPath);
+      await this.#announce(version, samplerPath, canary);
       this.#observe('total', startedAt);
     });
     return markHandled(published);
@@ -135,7 +143,11 @@ export class Publisher {
     return this.#oneAtATime(() => this.#published.restoreLost());
   }
 
-  async #announce(version: number, samplerPath: string): Promise<void> {
+  async #announce(
+    version: number,
+    samplerPath: string,
+    requested: () => Promise<Canary | undefined>,
+  ): Promise<void> {
     const { broker, maxStepsOffPolicy, rewinds, log } = this.#options;
     const [samplingSessionId, adapter] = await Promise.all([
       this.#open(samplerPath),
@@ -148,8 +160,13 @@ export class Publisher {
       );
     }
     await this.#requireFinite(version, samplingSessionId, adapter?.bytes);
+    const askedAt = performance.now();
+    const canary = await requested();
+    this.#observe('canary', askedAt);
     const startedAt = performance.now();
     this.#newestVersion = version;
+    this.#options.certificates.add({ version, canary });
+    this.#options.versionAudit.add({ version, samplingSessionId, canary });
     const quarantined = this.#options.quarantined();
     const { restorations } = broker;
     const manifest = await broker.policy.publish(
@@ -158,6 +175,7 @@ export class Publisher {
         version,
         samplerPath,
         ...(samplingSessionId === undefined ? {} : { samplingSessionId }),
+        ...(canary === undefined ? {} : { canary }),
         smallestUsefulVersion: smallestUsefulVersion(version, maxStepsOffPolicy, rewinds),
         consumedBelow: this.#options.consumedBelow(),
       },
@@ -233,7 +251,9 @@ export class Publisher {
   async retire(inUse: Iterable<number>): Promise<void> {
     const { broker, maxStepsOffPolicy, rewinds } = this.#options;
     const keep = new Set(inUse);
-    for (const { version } of await broker.actors.list()) keep.add(version);
+    for (const { version } of await broker.actors.list()) {
+      if (version !== undefined) keep.add(version);
+    }
     const newest = this.#newestVersion; // read after the wait, during which a version may be published
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
     for (let version = useful; version <= newest; version++) keep.add(version);

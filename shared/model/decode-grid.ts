@@ -65,11 +65,13 @@ export class Grid {
       place < live.length ? group.draw() : 0,
     );
     const isGreedy = this.#column(({ group }) => Number(group.request.temperature === 0));
+    const forced = this.#column(({ live }, place) => live[place]?.rollout.forcedToken ?? -1);
     const dims = [uniform.length, 1];
     return {
       uniform: floats(uniform, dims),
       temperature: floats(temperatures, dims),
       greedy: new OrtTensor('bool', Uint8Array.from(isGreedy), dims),
+      forced: integers(forced, dims),
     };
   }
 

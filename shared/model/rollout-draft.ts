@@ -9,6 +9,8 @@ export interface GroupRequest {
   readonly stopTokenIds: readonly number[];
   readonly stopStrings?: readonly string[]; // texts that end a rollout; the token that completes one is kept
   readonly seed: number;
+  /** [maxTokens] Tokens that are taken instead of drawn ones, to learn their logprobs as sampling computes them. */
+  readonly forced?: Int32Array;
 }
 
 /** One sampled answer. */
@@ -41,6 +43,11 @@ export class RolloutDraft {
 
   get lastToken(): number {
     return this.#tokens.at(-1)!;
+  }
+
+  /** The token that must come next; undefined if it is drawn. */
+  get forcedToken(): number | undefined {
+    return this.request.forced?.[this.length];
   }
 
   get isDone(): boolean {

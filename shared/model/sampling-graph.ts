@@ -14,10 +14,11 @@ import {
 /**
  * Appends the draw of one token per row from softmax(logits / temperature), by inverting the
  * cumulative distribution at a uniform number. Inputs, each [batch, 1]: `uniform` in [0, 1),
- * `temperature`, and `greedy` bool, which takes the most probable token instead.
+ * `temperature`; `greedy` bool, which takes the most probable token instead; and `forced` int64, which is taken
+ * instead unless it is negative.
  *
  * Outputs: `token` [batch] int64 and `logprob` [batch], natural log, of softmax(logits / temperature),
- * greedy or not: what a score of the same tokens gives.
+ * however the token was chosen: what a score of the same tokens gives.
  *
  * @param logits [groups, vocabSize], one row per group, before the rollouts differ; or
  *   [batch, vocabSize], one row per rollout.
@@ -26,6 +27,7 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
   const uniform = graph.input('uniform', 'float32', ['batch', 1]);
   const temperature = graph.input('temperature', 'float32', ['batch', 1]);
   const greedy = graph.input('greedy', 'bool', ['batch', 1]);
+  const forced = graph.input('forced', 'int64', ['batch', 1]);
 
   const rows = logits.dims[0] === 'batch' ? logits : perRollout(graph, logits, vocabSize);
   const logprobs = logSoftmax(graph, div(graph, rows, temperature));
@@ -49,7 +51,11 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
     dims: drawn.dims,
     type: 'int64',
   });
-  const token = where(graph, greedy, best, inRange);
+  const isForced = graph.apply('GreaterOrEqual', [forced, graph.int(0)], {
+    dims: forced.dims,
+    type: 'bool',
+  });
+  const token = where(graph, isForced, forced, where(graph, greedy, best, inRange));
   const logprob = gatherElements(graph, logprobs, token);
   graph.output('token', reshape(graph, token, ['batch']));
   graph.output('logprob', reshape(graph, logprob, ['batch']));

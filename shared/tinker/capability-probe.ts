@@ -89,7 +89,7 @@ export async function probePromptLogprobs(
   const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
   try {
     const sampler = await openSampler();
-    const [, logprob = NaN] = await sampler.logprobs(Int32Array.of(0, 0), limit);
+    const [, logprob = NaN] = await sampler.logprobs(Int32Array.of(0, 0), { signal: limit });
     return Number.isNaN(logprob) ? { known: 'no', reason: 'it is NaN' } : { known: 'yes' };
   } catch (caught) {
     if (signal.aborted && isAbort(caught, signal)) throw caught;

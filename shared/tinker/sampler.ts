@@ -53,9 +53,16 @@ export class Sampler {
     return sequences;
   }
 
-  /** Returns the logprob of each token given its predecessors: [P], the first NaN. */
-  async logprobs(tokens: Int32Array, signal?: AbortSignal): Promise<Float32Array> {
-    const options = { prompt: tokens, numSamples: 1, maxTokens: 1, temperature: 1 };
+  /**
+   * Returns the logprob of each token given its predecessors: [P], the first NaN.
+   *
+   * @param options.temperature divides the logits, at the local backend; other servers may ignore it here.
+   */
+  async logprobs(
+    tokens: Int32Array,
+    { signal, temperature = 1 }: Pick<SampleOptions, 'signal'> & { temperature?: number } = {},
+  ): Promise<Float32Array> {
+    const options = { prompt: tokens, numSamples: 1, maxTokens: 1, temperature };
     const { promptLogprobs } = await this.#ask({ ...options, ...(signal && { signal }) }, true);
     if (promptLogprobs?.length !== tokens.length) {
       throw this.#unexpected(

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { Canary } from './canary.js';
 
 /** One published policy version: where its weights are and how to sample with it. */
 export const PolicyManifest = z.strictObject({
@@ -15,9 +16,10 @@ export const PolicyManifest = z.strictObject({
       alpha: z.number().positive(),
     })
     .optional(), // absent if the backend does not export weights
+  canary: Canary.optional(), // to be reproduced before sampling; absent: the trainer could not compute it
   smallestUsefulVersion: z.int().nonnegative(), // older rollouts can no longer be trained on
   consumedBelow: z.int().nonnegative().optional(), // training tickets of lower orders have ended
   quarantined: z.array(z.string().min(1).max(128)).optional(), // actors whose groups are refused
   publishedAt: z.number(), // ms since the epoch
 });
-export type PolicyManifest = z.infer<typeof PolicyManifest>;
+export type PolicyManifest = z.output<typeof PolicyManifest>;

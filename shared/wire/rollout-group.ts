@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { Certificate } from './canary.js';
 import { Float32Block, Int32Block } from './codec.js';
 import { maxGroupSize, Ticket } from './ticket.js';
 
@@ -65,6 +66,7 @@ export const RolloutGroup = z
     actor: z.string().min(1).max(128),
     promptTokens: Int32Block, // [P], shared by the whole group
     rollouts: z.array(Rollout).min(1).max(maxGroupSize), // [G]
+    certificate: Certificate.optional(), // absent: of an older actor, or versions without canaries
     startedAt: z.number(), // ms since the epoch, when the first token was sampled
     finishedAt: z.number(), // ms since the epoch
   })

@@ -19,11 +19,22 @@ export const RunEvent = z.discriminatedUnion('kind', [
     ...eventBase,
     kind: z.literal('quarantine'),
     actor: z.string().min(1).max(128), // whose groups are refused from now on
-    why: z.enum(['gap', 'likelihood', 'fleet', 'impossible']).optional(), // absent: gap
+    why: z.enum(['gap', 'likelihood', 'fleet', 'impossible', 'version']).optional(), // absent: gap
     gap: z.number(), // nats per token; likelihood: nats of evidence; fleet: multiple of others; impossible: groups
     bound: z.number(), // that the gap exceeded
     groups: z.int().positive(), // groups audited
     version: z.int().nonnegative(),
+  }),
+  z.strictObject({
+    ...eventBase,
+    kind: z.literal('refusal'), // an actor does not reproduce a version's canary, so it does not sample
+    actor: z.string().min(1).max(128),
+    version: z.int().nonnegative(),
+    difference: z.number().nonnegative(), // the largest, in nats
+    band: z.number().positive(), // of the largest
+    mean: z.number().nonnegative(), // difference over all tokens but the largest quarter, in nats
+    meanBand: z.number().positive(), // of the mean
+    place: z.int().nonnegative(), // index of the token in the canary
   }),
   z.strictObject({
     ...eventBase,

@@ -4,6 +4,7 @@ import { after, describe, it } from 'node:test';
 import { pino } from 'pino';
 import { register } from 'prom-client';
 import { TicketEnded } from '../../actor/early-cancel.js';
+import { CanaryNotReproduced, type CanaryCheck } from '../../actor/canary-check.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/base/errors.js';
 import type { Sampler } from '../../actor/sampler/sampler.js';
@@ -17,11 +18,13 @@ const log = pino({ level: 'silent' });
 function followed(
   load: Sampler['load'] = () => Promise.resolve(),
   refusedDelayMs = 60_000, // longer than any test
+  check: CanaryCheck['require'] = () => Promise.resolve(),
   maxVersions?: number,
 ) {
   const published = new Map<number, PolicyManifest>();
   const news = new EventEmitter();
   const calls: string[] = [];
+  const admitted: number[] = [];
   const policies = new PolicyFollower({
     log,
     retryDelayMs: 1,
@@ -37,9 +40,11 @@ function followed(
         calls.push(`load ${next.version}`);
         await load(next, signal);
       },
+      admit: (version) => admitted.push(version),
       drop: (version) => calls.push(`drop ${version}`),
       maxVersions,
     },
+    canaries: { require: check },
   });
   const stop = new AbortController();
   const following = policies.follow(stop.signal);
@@ -54,7 +59,7 @@ function followed(
   const publish = (...versions: number[]): void => {
     for (const version of versions) republish(manifest(version));
   };
-  return { policies, publish, republish, calls, following };
+  return { policies, publish, republish, calls, admitted, following };
 }
 
 const never = new AbortController().signal;
@@ -172,6 +177,85 @@ describe('following the policy', () => {
   });
 });
 
+describe('a version whose canary the sampler does not reproduce', () => {
+  /** Refuses a version until it is allowed. */
+  const refusing = (refused: number) => {
+    let isRefused = true;
+    const check: CanaryCheck['require'] = ({ version }) => {
+      if (!isRefused || version !== refused) return Promise.resolve();
+      const finding = { version, difference: 0.5, band: 1e-3, mean: 0.2, meanBand: 2e-4, place: 7 };
+      return Promise.reject(new CanaryNotReproduced('token 3 is off by 0.5', finding));
+    };
+    return { check, allow: () => (isRefused = false) };
+  };
+  const count = async () =>
+    (await register.getSingleMetric('rl_actor_policies_refused_total')!.get()).values.find(
+      ({ labels }) => labels['reason'] === 'canary',
+    )?.value ?? 0;
+
+  it('the follower stops sampling, counts each attempt, and goes on with a version that passes', async () => {
+    const before = await count();
+    const { policies, publish, admitted, calls } = followed(undefined, 1, refusing(1).check);
+    publish(0);
+    (await policies.holdAtLeast(0, never))[Symbol.dispose]();
+    const trust = await policies.trusted(never);
+    assert.equal(trust.aborted, false);
+    publish(1);
+    while ((policies.refused?.attempts ?? 0) < 3) await new Promise(setImmediate);
+    assert.equal(trust.aborted, true);
+    assert.equal(policies.version, 0);
+    const { attempts, ...finding } = policies.refused!;
+    assert.deepEqual(finding, {
+      version: 1,
+      difference: 0.5,
+      band: 1e-3,
+      mean: 0.2,
+      meanBand: 2e-4,
+      place: 7,
+    });
+    assert.equal(await count(), before + attempts);
+    assert.match(policies.refusal!, /^policy version 1 is refused: token 3 is off by 0.5$/);
+    const again = policies.trusted(never);
+    publish(2);
+    assert.equal((await again).aborted, false);
+    assert.equal(policies.refused, undefined);
+    assert.deepEqual(admitted, [0, 2]);
+    assert(calls.includes('drop 1'));
+  });
+
+  it('the follower goes on with the same version once the sampler reproduces it', async () => {
+    const { check, allow } = refusing(0);
+    const { policies, publish } = followed(undefined, 1, check);
+    publish(0);
+    while (policies.refused === undefined) await new Promise(setImmediate);
+    allow();
+    using hold = await policies.holdAtLeast(0, never);
+    assert.deepEqual([hold.manifest.version, policies.refused], [0, undefined]);
+  });
+
+  it('a ticket that is pinned to it goes back to be sampled by another actor', async () => {
+    const { policies, publish } = followed(undefined, 60_000, refusing(1).check);
+    publish(0);
+    using _newest = await policies.holdAtLeast(0, never);
+    publish(1, 2);
+    using _newer = await policies.holdAtLeast(2, never);
+    await assert.rejects(policies.holdExactly(1, never), (error) => {
+      assert(error instanceof Error && !(error instanceof PermanentError));
+      return true;
+    });
+  });
+
+  it('waiting for trust ends when the actor ends', async () => {
+    const { policies, publish } = followed(undefined, 60_000, refusing(0).check);
+    publish(0);
+    while (policies.refused === undefined) await new Promise(setImmediate);
+    const stop = new AbortController();
+    const waiting = policies.trusted(stop.signal);
+    stop.abort();
+    await waiting;
+  });
+});
+
 describe('a pinned version', () => {
   it('a pinned version is loaded from its own manifest, whatever the newest is', async () => {
     const { policies, publish, calls } = followed();
@@ -253,7 +337,7 @@ describe('unused versions', () => {
   });
 
   it('unused versions are dropped before another is loaded where the sampler has no room for it', async () => {
-    const { policies, publish, calls } = followed(undefined, undefined, 2);
+    const { policies, publish, calls } = followed(undefined, undefined, undefined, 2);
     publish(0);
     using pinned = await policies.holdAtLeast(0, never);
     for (const version of [1, 2]) {

@@ -1,6 +1,7 @@
 import { cpus } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
+import { benchCanary } from './canary.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPolls } from './polls.js';
@@ -20,6 +21,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   reward: benchReward,
   wire: benchWire,
   polls: benchPolls,
+  canary: benchCanary,
   memory: benchMemory,
 };
 

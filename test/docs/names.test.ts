@@ -38,7 +38,7 @@ describe('the documentation', async () => {
   it('the documentation names only existing flags', async () => {
     const known = await knownFlags();
     const isForeign = (code: string) =>
-      /^(kubectl|docker|helm|pip|python|tuft|nats-server|node|npm sbom)\b/.test(code);
+      /^(kubectl|docker|helm|pip|python|tuft|vllm|sglang|nats-server|node|npm sbom)\b/.test(code);
     assert.deepEqual(
       spansOf(pages, (code) => !isForeign(code) && flagsIn(code).some((flag) => !known.has(flag))),
       [],

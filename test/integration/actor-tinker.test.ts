@@ -17,6 +17,11 @@ import { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
+import { CanaryCheck, CanaryNotReproduced } from '../../actor/canary-check.js';
+import { CanarySource } from '../../learner/step/canary-source.js';
+import { IdleClock } from '../../learner/step/idle-clock.js';
+import type { Canary } from '../../shared/wire/canary.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest } from '../actor/values.js';
 import { brokerOn, silent, until } from '../support/broker.js';
 import { runConfig, ticket } from '../support/messages.js';
@@ -29,6 +34,12 @@ const samplingApiKey = 'tml-actors-key';
 const modelName = 'tiny';
 const never = new AbortController().signal;
 
+/** Texts whose tokens a canary may use. */
+const texts = [
+  Int32Array.of(3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
+  Int32Array.of(14, 3, 3, 8, 9, 5, 4, 6, 10, 11, 7, 12),
+];
+
 const request: GroupRequest = {
   prompt: Int32Array.of(3, 4, 5),
   count: 3,
@@ -37,6 +48,12 @@ const request: GroupRequest = {
   stopTokenIds: [],
   seed: 11,
 };
+
+/** Loads a version and lets groups sample with it. */
+async function admitted(sampler: EngineSampler, version: PolicyManifest): Promise<void> {
+  await sampler.load(version, never);
+  sampler.admit(version.version);
+}
 
 describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
   const stop = new AbortController();
@@ -48,6 +65,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
   let run: TrainingRun;
   const samplerPaths: string[] = [];
   const sessions: string[] = [];
+  const canaries: Canary[] = []; // at temperature 0.8
 
   before(async () => {
     model = await tinyModel(1);
@@ -88,6 +106,11 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await run.optimStep({ ...adam, weightDecay: 0, gradClipNorm: 0 });
     const path = await run.saveWeightsForSampler(`v${version}`);
     samplerPaths[version] = path;
+    const source = new CanarySource({
+      ...{ run, texts: [texts[0]!, texts[1]!], temperature: 0.8, arithmetic: 'fp32', log: silent },
+      idle: new IdleClock(() => 0),
+    });
+    canaries[version] = (await source.request(version)())!;
     sessions[version] = await learner.createSamplingSession(path);
   }
 
@@ -113,8 +136,8 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
 
   it('the Tinker sampler samples a group by one version, reproducibly for the same seed', async () => {
     await using sampler = await connect();
-    await sampler.load(published(0), never);
-    await sampler.load(published(1), never);
+    await admitted(sampler, published(0));
+    await admitted(sampler, published(1));
     const policy = { version: 0, adoptsNewer: true };
     const rollouts = await sampler.sample(request, policy, never);
     assert.equal(rollouts.length, 3);
@@ -131,8 +154,8 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
 
   it('the Tinker sampler continues an answer in segments on the newest version', async () => {
     await using sampler = await connect({ segmentTokens: 3 });
-    await sampler.load(published(0), never);
-    await sampler.load(published(1), never);
+    await admitted(sampler, published(0));
+    await admitted(sampler, published(1));
     const told: number[] = [];
     const policy = { version: 0, adoptsNewer: true };
     const rollouts = await sampler.sample(request, policy, never, {
@@ -154,15 +177,15 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
 
   it('the Tinker sampler keeps a pinned version to the end, with and without segments', async () => {
     await using sampler = await connect({ segmentTokens: 3 });
-    await sampler.load(published(0), never);
-    await sampler.load(published(1), never);
+    await admitted(sampler, published(0));
+    await admitted(sampler, published(1));
     const rollouts = await sampler.sample(request, { version: 0, adoptsNewer: false }, never);
     for (const { versions } of rollouts) assert.deepEqual(versions, [[0, 7]]);
   });
 
   it('the Tinker sampler ends at a stop token, which belongs to the answer', async () => {
     await using sampler = await connect({ segmentTokens: 2 });
-    await sampler.load(published(0), never);
+    await admitted(sampler, published(0));
     const stopTokenIds = Array.from({ length: 12 }, (_, id) => id);
     const stopping = { ...request, count: 16, stopTokenIds };
     const rollouts = await sampler.sample(stopping, { version: 0, adoptsNewer: true }, never);
@@ -173,13 +196,30 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     }
   });
 
+  it('the Tinker sampler reproduces the canary of the version that its session serves, and of no other', async () => {
+    await using sampler = await connect();
+    const check = new CanaryCheck(sampler, 'fp32');
+    for (const version of [0, 1]) {
+      const honest = { ...published(version), canary: canaries[version]! };
+      await sampler.load(honest, never);
+      await check.require(honest, never);
+      assert.deepEqual(check.certificate([version])?.canaries[0]?.[0], version);
+    }
+    const other = { ...published(0), version: 1, canary: canaries[1]! };
+    await sampler.load(other, never);
+    await assert.rejects(check.require(other, never), CanaryNotReproduced);
+    const hotter = { ...published(1), canary: { ...canaries[1]!, temperature: 0.9 } };
+    await sampler.load(hotter, never);
+    await assert.rejects(check.require(hotter, never), CanaryNotReproduced);
+  });
+
   it('the Tinker sampler ends at a stop string that began in the previous segment', async () => {
     await using sampler = await connect();
     await using inSegments = await connect({ segmentTokens: 1 });
     const { decode } = tokenizer;
     const choice = { version: 0, adoptsNewer: true };
     for (const each of [sampler, inSegments]) {
-      await each.load(published(0), never);
+      await admitted(each, published(0));
       const wholes = await each.sample({ ...request, count: 8 }, choice, never);
       const stopStrings = wholes
         .map(({ tokens }) => decode(tokens.subarray(1, 3)))

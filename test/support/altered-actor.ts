@@ -1,15 +1,30 @@
 import { Activity } from '../../actor/activity.js';
+import { CanaryCheck } from '../../actor/canary-check.js';
 import { EarlyCancel } from '../../actor/early-cancel.js';
 import { joinRun } from '../../actor/join-run.js';
 import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
+import { leaseOf, renewLease } from '../../actor/lease.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
-import { sampleTickets } from '../../actor/sample-tickets.js';
+import { sampleWhileTrusted } from '../../actor/sample-tickets.js';
 import type { Sampler } from '../../actor/sampler/sampler.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import type { Arithmetic } from '../../shared/base/arithmetic.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { silent } from './broker.js';
+
+const nothing: GroupRequest = {
+  ...{
+    prompt: Int32Array.of(0),
+    count: 1,
+    temperature: 1,
+    maxTokens: 1,
+    stopTokenIds: [],
+    seed: 0,
+  },
+};
 
 /**
  * An actor in this process that samples something other than its tickets request, or claims so: everything
@@ -23,18 +38,28 @@ export async function runAlteredActor(
     readonly modelDir: string;
     readonly alter: (request: GroupRequest) => GroupRequest;
     readonly concurrency?: number; // concurrent groups; default 2
+    /** What it samples with instead of a version: another manifest, and the bytes that it fetches for it. */
+    readonly load?: (manifest: PolicyManifest) => Promise<readonly [PolicyManifest, Uint8Array]>;
+    /** Whether it would alter the reading of a canary as well; by default only that of tickets. */
+    readonly isConsistent?: boolean;
+    readonly arithmetic?: Arithmetic; // that it claims; default fp32
     readonly answer?: (rollouts: readonly SampledRollout[]) => Promise<SampledRollout[]>;
   },
   signal: AbortSignal,
 ): Promise<void> {
-  const { name: actor, modelDir, alter, answer, concurrency = 2 } = options;
+  const { name: actor, modelDir, alter, answer, load, isConsistent, concurrency = 2 } = options;
   const runConfig = await new RunConfigStore(broker).wait(signal);
   const here = { modelDir, datasetPath: undefined, sampler: 'onnx' } as const;
   const { task, dataset, tokenizer, directory } = await joinRun(runConfig, here);
+  const fetched = new Map<number, Promise<Uint8Array>>(); // by version, where it is another
   await using own = await OnnxSampler.start({
     log: silent,
     onAdoption: 'keep',
-    ...{ directory: directory!, threads: 1, concurrency, policies: broker.policy, signal },
+    ...{ directory: directory!, threads: 1, concurrency, signal },
+    policies: {
+      fetchAdapter: (manifest) =>
+        fetched.get(manifest.version) ?? broker.policy.fetchAdapter(manifest),
+    },
   });
   const sampler: Sampler = {
     kind: own.kind,
@@ -42,7 +67,25 @@ export async function runAlteredActor(
     maxContext: own.maxContext,
     maxVersions: own.maxVersions,
     trouble: own.trouble,
-    load: (...asked) => own.load(...asked),
+    engine: own.engine,
+    usualArithmetic: own.usualArithmetic,
+    load: async (manifest, ending) => {
+      if (load === undefined) return own.load(manifest, ending);
+      const [loaded, bytes] = await load(manifest);
+      fetched.set(manifest.version, Promise.resolve(bytes));
+      return own.load({ ...loaded, version: manifest.version }, ending);
+    },
+    score: (version, canary, ending) => {
+      const { temperature } = alter({ ...nothing, temperature: canary.temperature });
+      return own.score(
+        version,
+        isConsistent === true ? { ...canary, temperature } : canary,
+        ending,
+      );
+    },
+    admit: (version) => {
+      own.admit(version);
+    },
     drop: (version) => {
       own.drop(version);
     },
@@ -55,8 +98,9 @@ export async function runAlteredActor(
     [Symbol.asyncDispose]: () => own[Symbol.asyncDispose](),
   };
   const earlyCancel = new EarlyCancel();
+  const canaries = new CanaryCheck(sampler, options.arithmetic ?? 'fp32');
   const policies = new PolicyFollower({
-    ...{ store: broker.policy, sampler, log: silent },
+    ...{ store: broker.policy, sampler, canaries, log: silent },
     onPublished: (manifest) => {
       earlyCancel.published(manifest);
     },
@@ -67,7 +111,7 @@ export async function runAlteredActor(
     () => undefined,
   );
   const sampling = {
-    ...{ broker, actor, prompts, sampler, policies, activity, earlyCancel, log: silent },
+    ...{ broker, actor, prompts, sampler, policies, canaries, activity, earlyCancel, log: silent },
     ...{
       trainOn: 'rollouts' as const,
       inFlightUpdates: true,
@@ -75,8 +119,10 @@ export async function runAlteredActor(
       onGroup: () => undefined,
     },
   };
+  const lease = () => leaseOf({ actor, sampler, policies, activity, groups: 0 }, Date.now());
   await TaskScope.run(signal, [
     (ending) => policies.follow(ending),
-    (ending) => sampleTickets(sampling, ending),
+    (ending) => renewLease(broker.actors, lease, silent, ending),
+    (ending) => sampleWhileTrusted(sampling, ending),
   ]);
 }

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { ActorLease } from '../../shared/wire/actor-lease.js';
+import type { Canary } from '../../shared/wire/canary.js';
 import { Checkpoint, LeaderLease } from '../../shared/wire/ledger.js';
 import { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -17,12 +18,27 @@ import {
   ticket,
 } from './messages.js';
 
+const canary: Canary = {
+  temperature: 1,
+  arithmetic: 'fp32',
+  texts: [Int32Array.of(3, 4, 5), Int32Array.of(6, 7)],
+  places: [
+    [0, 2],
+    [1, 1],
+  ],
+  logprobs: Float32Array.of(-0.5, -2),
+};
+
+const finding = { version: 3, difference: 0.5, band: 1e-3, mean: 0.1, meanBand: 2e-4, place: 1 };
+const refused = { ...finding, attempts: 2 };
+
 export const manifest: PolicyManifest = {
   v: 1,
   version: 3,
   samplerPath: 'tinker://run/sampler/3',
   samplingSessionId: 's-1',
   adapter: { object: 'adapter-3', sha256: 'a'.repeat(64), bytes: 10, rank: 4, alpha: 8 },
+  canary,
   smallestUsefulVersion: 1,
   consumedBelow: 5,
   quarantined: ['actor-1'],
@@ -37,16 +53,33 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
   { name: 'ticket', schema: Ticket, message: ticket() },
   { name: 'pinned ticket', schema: Ticket, message: ticket({ split: 'eval', pinnedVersion: 2 }) },
   { name: 'rollout group', schema: RolloutGroup, message: rolloutGroup() },
+  {
+    name: 'certified rollout group',
+    schema: RolloutGroup,
+    message: rolloutGroup({
+      certificate: {
+        canaries: [[3, 'c'.repeat(64)]],
+        engine: 'onnxruntime-node 1.30.0',
+        arithmetic: 'fp32',
+      },
+    }),
+  },
   { name: 'scored group', schema: ScoredGroup, message: scoredGroup() },
   { name: 'checkpoint', schema: Checkpoint, message: checkpoint() },
   { name: 'leader lease', schema: LeaderLease, message: { v: 1, holder: 'a', renewedAt: 1 } },
   { name: 'policy manifest', schema: PolicyManifest, message: manifest },
   { name: 'actor lease', schema: ActorLease, message: actorLease() },
+  {
+    name: 'lease of an actor that refuses a version',
+    schema: ActorLease,
+    message: actorLease({ refused }),
+  },
   { name: 'run configuration', schema: RunConfig, message: runConfig() },
   ...[
     { kind: 'step', ...step },
     { kind: 'eval', result: evalResult() },
     { kind: 'quarantine', ...quarantine },
+    { kind: 'refusal', actor: 'actor-1', ...finding },
     { kind: 'version', version: 3 },
     { kind: 'leader', holder: 'learner-0' },
     { kind: 'checkpoint', checkpoint: checkpoint({ serial: 2 }) },

@@ -69,12 +69,16 @@ const queued = new Set([
  * `rules` it plays any other server.
  */
 export class RecordingProxy implements AsyncDisposable {
-  /** The operations of training runs, in the order of their requests, without the question for losses at the start. */
+  /**
+   * The operations of training runs, in the order of their requests, without the question for losses at the start and the
+   * passes for canaries, which follow each save of sampling weights.
+   */
   readonly calls: RecordedCall[] = [];
   readonly #backendUrl: string;
   readonly #server: Server;
   readonly #operationOf = new Map<string, string>(); // by request id
   readonly #held = new Map<string, Promise<void>>(); // by operation
+  #newest = ''; // operation
 
   /** @param answered called with every posted request once the backend has answered it. */
   static async before(
@@ -133,8 +137,10 @@ export class RecordingProxy implements AsyncDisposable {
     }
     const isJson = request.headers['content-type'] === 'application/json';
     const json = isJson ? (JSON.parse(body.toString()) as Record<string, unknown>) : {};
-    const call = queued.has(operation) ? callOf(operation, isJson ? json : body) : undefined;
-    if (call !== undefined && !isQuestion(call)) this.calls.push(call);
+    const call = queued.has(operation)
+      ? this.#named(callOf(operation, isJson ? json : body))
+      : undefined;
+    if (call !== undefined && !unrecorded.has(call.operation)) this.calls.push(call);
     if (operation === 'retrieve_future') {
       await this.#held.get(this.#operationOf.get(String(json['request_id'])) ?? '');
     }
@@ -176,6 +182,14 @@ export class RecordingProxy implements AsyncDisposable {
     response.writeHead(answer.status, Object.fromEntries(passedOn)).end(bytes);
   }
 
+  /** The call, as `canary` if it is a forward right behind a save of sampling weights, and `question` if it asks for a loss. */
+  #named(call: RecordedCall): RecordedCall {
+    const isCanary = call.operation === 'forward' && this.#newest === 'save_weights_for_sampler';
+    this.#newest = call.operation;
+    if (isQuestion(call)) return { ...call, operation: 'question' };
+    return isCanary ? { ...call, operation: 'canary' } : call;
+  }
+
   /** The body of a pass whose loss is lacking, under a name that the backend does not know. */
   #unknownLoss(call: RecordedCall | undefined): Uint8Array<ArrayBuffer> | undefined {
     const pass = call?.pass;
@@ -184,6 +198,8 @@ export class RecordingProxy implements AsyncDisposable {
     return new Uint8Array(encodeForwardBackwardRequest({ ...pass, loss }));
   }
 }
+
+const unrecorded = new Set(['canary', 'question']);
 
 /** Headers that this hop sets itself, since it receives the body whole and unpacked. */
 const ownHeaders = new Set([

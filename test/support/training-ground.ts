@@ -111,6 +111,7 @@ export class TrainingGround implements AsyncDisposable {
       'max-steps-off-policy': 1,
       'eval-problems': 0,
       'learning-rate': 0.02,
+      'trainer-class': 'fp32',
       ...flags,
     };
     const words = Object.entries(settings).map(([flag, value]) => `--${flag}=${value}`);

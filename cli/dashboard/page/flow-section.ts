@@ -81,8 +81,8 @@ export function actorsMarkup({ flow }: Pick<RunView, 'flow'>): string {
     rows: actors.map((actor) => [
       actor.name,
       stateOf(actor),
-      String(actor.version),
-      String(actor.behind),
+      String(actor.version ?? unknown),
+      String(actor.behind ?? unknown),
       `${actor.inFlight} of ${actor.limit}`,
       perSecond(actor.groupsPerSecond),
       `${decimal(actor.silentSeconds, 0)} s ago`,
@@ -91,9 +91,15 @@ export function actorsMarkup({ flow }: Pick<RunView, 'flow'>): string {
   });
 }
 
-function stateOf({ isQuarantined, silentSeconds, inFlight }: Flow['actors'][number]): string {
+function stateOf({
+  isQuarantined,
+  silentSeconds,
+  inFlight,
+  refused,
+}: Flow['actors'][number]): string {
   if (isQuarantined) return 'quarantined';
   if (silentSeconds > silentAfterSeconds) return 'silent';
+  if (refused !== undefined) return `refuses version ${refused}`;
   return inFlight > 0 ? 'sampling' : 'waiting';
 }
 

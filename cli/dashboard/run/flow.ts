@@ -84,8 +84,9 @@ export interface Snapshot {
 /** The state of an actor by its newest lease. */
 interface ActorNow {
   readonly name: string;
-  readonly version: number;
-  readonly behind: number; // versions between its own and the newest
+  readonly version: number | undefined; // undefined: it has refused every one
+  readonly refused: number | undefined; // the newest version, if it does not reproduce its canary
+  readonly behind: number | undefined; // versions between its own and the newest
   readonly inFlight: number; // groups
   readonly limit: number; // groups
   readonly groupsPerSecond: number | undefined; // unknown until its second lease
@@ -114,7 +115,8 @@ function actorsNow(snapshots: readonly Snapshot[]): ActorNow[] {
       return {
         name: lease.actor,
         version: lease.version,
-        behind: Math.max(0, (manifest?.version ?? lease.version) - lease.version),
+        refused: lease.refused?.version,
+        behind: behindOf(lease, manifest),
         inFlight: lease.inFlight,
         limit: lease.limit,
         ...speed(first ?? lease, lease),
@@ -124,6 +126,10 @@ function actorsNow(snapshots: readonly Snapshot[]): ActorNow[] {
     })
     .filter(({ silentSeconds }) => silentSeconds < forgottenAfterSeconds)
     .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+}
+
+function behindOf({ version }: ActorLease, manifest: PolicyManifest | undefined) {
+  return version === undefined ? undefined : Math.max(0, (manifest?.version ?? version) - version);
 }
 
 /** Whether both leases are of one process: its counters only rise until it restarts. */

@@ -52,6 +52,7 @@ export class EventHistory implements History {
         this.summary = event.summary;
         break;
       case 'held':
+      case 'refusal':
       case 'version':
       case 'leader':
       case 'checkpoint':

@@ -36,6 +36,7 @@ describe('a sampler whose backend never answers a call', () => {
       ...{ stallSeconds: 0.2, log: silent },
     });
     await sampler.load(manifest(3), signal);
+    sampler.admit(3);
     const policy = { version: 3, adoptsNewer: false };
     await assert.rejects(sampler.sample(request, policy, signal), StillPending);
     assert(server.sent('retrieve_future').length < 40);

@@ -25,11 +25,17 @@ const long: GroupRequest = {
 };
 const short = { ...long, maxTokens: 6 };
 
+/** Loads a version and lets groups sample with it. */
+async function admitted(sampler: OnnxSampler, version: number): Promise<void> {
+  await sampler.load(manifestWithAdapter(version), never);
+  sampler.admit(version);
+}
+
 describe('the onnx sampler', () => {
   let directory: ModelDirectory & AsyncDisposable;
   let sampler: OnnxSampler;
   let newest = 100;
-  const load = (version: number) => sampler.load(manifestWithAdapter(version), never);
+  const load = (version: number) => admitted(sampler, version);
 
   const policies = () => ({
     fetchAdapter: ({ version }: PolicyManifest) =>
@@ -136,9 +142,9 @@ describe('the onnx sampler', () => {
       signal: never,
       policies: policies(),
     });
-    await rereading.load(manifestWithAdapter(2), never);
+    await admitted(rereading, 2);
     const sampling = rereading.sample(long, { version: 2, adoptsNewer: true }, never);
-    for (const version of [3, 4]) await rereading.load(manifestWithAdapter(version), never);
+    for (const version of [3, 4]) await admitted(rereading, version);
     for (const { tokens, behaviorLogprobs, versions } of await sampling) {
       assert(versions.length > 1, `one version alone: ${JSON.stringify(versions)}`);
       let end = 0;
@@ -148,6 +154,67 @@ describe('the onnx sampler', () => {
         assertClose(behaviorLogprobs.slice(from, to), expected.slice(from));
       }
     }
+  });
+
+  it('the onnx sampler gives the tokens of a canary the logprobs of the scoring graph, at its temperature', async () => {
+    await sampler.load(manifestWithAdapter(7), never);
+    const texts = [Int32Array.of(3, 4, 5, 6, 7, 8), Int32Array.of(9, 3, 8), Int32Array.of(5, 5)];
+    const places: [number, number][] = [
+      ...([
+        [0, 5],
+        [2, 1],
+        [0, 2],
+      ] as [number, number][]),
+      ...([
+        [1, 1],
+        [1, 2],
+      ] as [number, number][]),
+    ];
+    for (const temperature of [1, 0.7]) {
+      const { logprobs, isBound } = await sampler.score(7, { texts, places, temperature }, never);
+      const scorer = await Scorer.load(directory, { threads: 1 });
+      const expected = await scorer.logprobs(
+        texts.map((text) => text.slice(0, -1)),
+        texts.map((text) => text.slice(1)),
+        adapterOf(7, directory.config),
+        temperature,
+      );
+      assertClose(
+        logprobs,
+        Float32Array.from(places, ([text, at]) => expected[text]![at - 1]!),
+      );
+      assert.deepEqual(isBound, [false, false, false, false, false]);
+    }
+  });
+
+  it('the onnx sampler samples with no version that is not admitted', async () => {
+    await load(0);
+    await sampler.load(manifestWithAdapter(newest + 1), never);
+    const given = { version: newest + 1, adoptsNewer: false };
+    await assert.rejects(sampler.sample(short, given, never), /is not loaded/);
+    for (const { versions } of await sampler.sample(
+      short,
+      { version: 0, adoptsNewer: true },
+      never,
+    )) {
+      assert(versions.every(([version]) => version <= newest));
+    }
+    sampler.admit(++newest);
+    const [rollout] = await sampler.sample(short, { version: 0, adoptsNewer: true }, never);
+    assert.deepEqual(rollout!.versions, [[newest, 6]]);
+  });
+
+  it('the onnx sampler scores a canary between two tokens of a group', async () => {
+    await load(0);
+    await sampler.load(manifestWithAdapter(8), never);
+    let isDone = false;
+    const endless = { ...long, count: 64 };
+    const sampling = sampler.sample(endless, { version: 0, adoptsNewer: false }, never);
+    void sampling.then(() => (isDone = true));
+    const canary = { texts: [Int32Array.of(3, 4, 5)], places: [[0, 2]] as [number, number][] };
+    await sampler.score(8, { ...canary, temperature: 1 }, never);
+    assert.equal(isDone, false);
+    await sampling;
   });
 
   it('the onnx sampler keeps its version when newer ones arrive but must not be adopted', async () => {

@@ -65,8 +65,9 @@ describe('adapters at an engine', () => {
     }
     let isLoaded = false;
     const seventh = engine.load(adapters.manifest(7), signal).then(() => (isLoaded = true));
-    await new Promise(setImmediate);
+    for (let i = 0; i < 50; i++) await fetch(`${twin.url}/health`); // longer than a load takes
     assert.equal(isLoaded, false);
+    assert.equal(twin.loaded.size, 6);
     engine.unload(1);
     await seventh;
     assert.deepEqual(versionsOf(twin), [2, 3, 4, 5, 6, 7]);

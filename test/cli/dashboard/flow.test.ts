@@ -49,9 +49,18 @@ describe('the flow of a run', () => {
       {
         ...{ name: 'actor-0', version: 6, behind: 1, inFlight: 3, limit: 8, groupsPerSecond: 2 },
         idle: { ticket: 0.5, policy: 0, publish: 0 },
-        ...{ silentSeconds: 0, isQuarantined: false },
+        ...{ silentSeconds: 0, isQuarantined: false, refused: undefined },
       },
     ]);
+  });
+
+  it('the flow of a run shows an actor that has refused every version', () => {
+    const { version: _, ...lease } = leaseAfter(1);
+    const finding = { difference: 1, band: 1e-3, mean: 1, meanBand: 2e-4, place: 0 };
+    const refused = { version: 7, attempts: 1, ...finding };
+    const [actor] = flowOf([snapshot(1, [{ ...lease, refused }])]).actors;
+    const { version, behind, refused: shown } = actor!;
+    assert.deepEqual([version, behind, shown], [undefined, undefined, 7]);
   });
 
   it('the flow of a run has no rates of an actor across a restart', () => {

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { backendMember, workerMembers, type RunPlaces } from '../../../cli/processes/members.js';
+import {
+  backendMember,
+  learnerMember,
+  workerMembers,
+  type RunPlaces,
+} from '../../../cli/processes/members.js';
 import { UpConfig } from '../../../cli/up/up-config.js';
 
 const places: RunPlaces = {
@@ -38,6 +43,14 @@ describe('the actors of a run', () => {
     ]);
   });
 
+  it('actors are given the engines that they sample on', async () => {
+    const engine = { sampler: 'vllm', engineUrl: 'http://127.0.0.1:8000', actors: 1 } as const;
+    const members = workerMembers({ ...UpConfig.parse({}), ...engine }, places);
+    const { args, env } = await members.find(({ name }) => name === 'actor-0')!.command();
+    assert(args.includes('--sampler=vllm') && args.includes('--engine-url=http://127.0.0.1:8000'));
+    assert.equal(env?.['ACTOR_API_KEY'], undefined);
+  });
+
   it('each actor gets its own NATS key, and by the environment the address, which may hold a password', async () => {
     const members = workerMembers({ ...UpConfig.parse({}), actors: 2 }, places);
     const commands = await Promise.all(members.map(({ command }) => command()));
@@ -70,6 +83,17 @@ describe('the actors of a run', () => {
     assert.deepEqual(await adoption({}), []);
     assert.deepEqual(await adoption({ onAdoption: 'reprefill' }), ['--on-adoption=reprefill']);
     assert.deepEqual(await adoption({ inFlightUpdates: false }), ['--no-in-flight-updates']);
+  });
+
+  it('the processes of a run with the embedded backend are told that it computes in fp32', async () => {
+    const classes = async (flags: Partial<UpConfig>) => {
+      const config = { ...UpConfig.parse({}), sampler: 'tinker' as const, ...flags };
+      const members = [learnerMember(config, places, {}), workerMembers(config, places).at(-1)!];
+      const commands = await Promise.all(members.map(({ command }) => command()));
+      return commands.flatMap(({ args }) => args.filter((word) => word.includes('-class=')));
+    };
+    assert.deepEqual(await classes({}), ['--trainer-class=fp32', '--sampler-class=fp32']);
+    assert.deepEqual(await classes({ backendUrl: 'http://127.0.0.1:3' }), []);
   });
 
   it('the actors of a run get the backend key by the environment', async () => {

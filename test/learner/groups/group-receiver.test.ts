@@ -4,6 +4,7 @@ import { Admission } from '../../../learner/groups/admission.js';
 import { Changes } from '../../../shared/base/changes.js';
 import { BrokenPolicyWatch } from '../../../learner/stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../../../learner/stop/no-signal-watch.js';
+import { Certificates } from '../../../learner/groups/certificates.js';
 import { GroupReceiver, type ArrivedGroup } from '../../../learner/groups/group-receiver.js';
 import { GroupStats } from '../../../learner/groups/group-stats.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
@@ -11,6 +12,7 @@ import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
 import { dropTotals } from '../../../shared/service/telemetry/drops.js';
+import { canaryDigest, type Canary } from '../../../shared/wire/canary.js';
 import type { Rollout } from '../../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
@@ -48,7 +50,8 @@ class Bench {
   });
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
-  readonly accused: string[] = []; // actors reported for impossible logprobs
+  readonly accused: string[] = []; // actors reported for impossible logprobs or a wrong canary
+  readonly certificates = new Certificates();
   readonly blamed: (string | undefined)[] = []; // the sender of each dead letter
   readonly #changes = new Changes();
   #seq = 0;
@@ -91,6 +94,8 @@ class Bench {
       isResumed,
       issuedBelow: isResumed ? issued + 4 : 0,
       log: silent,
+      certificates: this.certificates,
+      versionAudit: { consider: () => Promise.resolve() },
       newestVersion: () => this.admission.publishedVersion,
     });
   }
@@ -163,6 +168,11 @@ class Bench {
     return this.admission.table.entries().map(({ order, state }) => `${order} ${state}`);
   }
 }
+
+const canary: Canary = {
+  ...{ temperature: 1, arithmetic: 'fp32', texts: [Int32Array.of(3, 4)], places: [[0, 1]] },
+  logprobs: Float32Array.of(-1),
+};
 
 describe('the group receiver with four tickets issued', () => {
   let bench: Bench;
@@ -283,6 +293,25 @@ describe('the group receiver with four tickets issued', () => {
       assert.equal(bench.states[0], '0 arrived');
     });
   }
+
+  it('a group whose certificate names another canary is refused, its actor reported and its ticket reissued', async () => {
+    const certificate = { engine: 'x', arithmetic: 'fp32' as const };
+    bench.certificates.add({ version: 0, canary });
+    const wrong: [number, string][] = [[0, 'e'.repeat(64)]];
+    const scored = bench.group(0);
+    scored.group.certificate = { ...certificate, canaries: wrong };
+    await bench.deliver(scored);
+    assert.deepEqual(bench.settled, ['1 dead wrong_canary']);
+    assert.deepEqual([bench.accused, bench.states[0]], [['actor-0'], '0 retry']);
+    await bench.issue();
+    const right = bench.group(0, mixed, { attempt: 1 });
+    right.group.certificate = { ...certificate, canaries: [[0, canaryDigest(0, canary)]] };
+    await bench.deliver(right);
+    assert.equal(bench.states[0], '0 arrived');
+    assert.equal(bench.certificates.metrics['groups/without_certificate'], 0);
+    await bench.deliver(bench.group(1));
+    assert.equal(bench.certificates.metrics['groups/without_certificate'], 1);
+  });
 
   it('a late false group of the first attempt does not affect the second attempt', async () => {
     bench.admission.table.giveUp(0);

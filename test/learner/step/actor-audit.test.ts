@@ -9,7 +9,12 @@ import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messag
 
 const groupSize = 4;
 const length = 16;
-const limits = auditLimits({ auditShare: 1, auditNoise: 0.05 });
+const limits = auditLimits({
+  trainerClass: 'fp32',
+  auditShare: 1,
+  auditVersionShare: 0,
+  auditNoise: 0.05,
+});
 
 /** A group's source: an actor, the logprobs that it claims, and those of the policy in training. */
 interface Sample {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { Certificates } from '../../../learner/groups/certificates.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { Publisher, VersionNotFinite } from '../../../learner/step/publisher.js';
 import { UserError } from '../../../shared/base/errors.js';
@@ -7,7 +8,9 @@ import { encodeAdapter } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
 import { AdapterOutOfReach, BadRequest } from '../../../shared/tinker/errors.js';
+import { canaryDigest, type Canary } from '../../../shared/wire/canary.js';
 import { silent } from '../../support/broker.js';
+import { rolloutGroup, scoredGroup } from '../../support/messages.js';
 import { tinySizes, warmAdapter } from '../../support/tiny-model.js';
 
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
@@ -61,6 +64,9 @@ function publishing(backend: {
       saveWeightsExternal: noSuchCall,
     },
     backendSamples: backend.logprob !== undefined,
+    canaries: { request: () => () => Promise.resolve(undefined) },
+    certificates: new Certificates(),
+    versionAudit: { add: () => undefined },
     idle: new IdleClock(() => 0),
     maxStepsOffPolicy: 1,
     rewinds: [],
@@ -153,6 +159,9 @@ async function bench(
       saveWeightsExternal: noSuchCall,
     },
     backendSamples: true,
+    canaries: { request: () => () => Promise.resolve(undefined) },
+    certificates: new Certificates(),
+    versionAudit: { add: () => undefined },
     idle: new IdleClock(() => 0),
     maxStepsOffPolicy: 0,
     rewinds: [],
@@ -166,6 +175,66 @@ async function bench(
   const wait = (seconds: number) => (now += 1_000 * seconds);
   return { publisher, manifests, checked, wait, outage: () => (broker.restorations += 1) };
 }
+
+describe('the canary of a published version', () => {
+  it('the canary is requested right after the weights, and is in the manifest and known before it', async () => {
+    const canary: Canary = {
+      ...{ temperature: 1, arithmetic: 'fp32', texts: [Int32Array.of(3, 4)], places: [[0, 1]] },
+      logprobs: Float32Array.of(-1),
+    };
+    const queued: string[] = [];
+    const manifests: object[] = [];
+    const certificates = new Certificates();
+    const group = (digest: string) =>
+      scoredGroup({
+        group: rolloutGroup({
+          certificate: { canaries: [[0, digest]], engine: 'x', arithmetic: 'fp32' },
+        }),
+      });
+    const publisher = new Publisher({
+      broker: {
+        policy: {
+          publish: (manifest: object) => {
+            assert.equal(certificates.verdict(group(canaryDigest(0, canary))), 'certified');
+            assert.equal(certificates.verdict(group('e'.repeat(64))), 'wrong');
+            manifests.push(manifest);
+            return Promise.resolve(manifest);
+          },
+        },
+        events: { emit: () => Promise.resolve() },
+      } as never,
+      client: {
+        createSamplingSession: () => Promise.resolve('s'),
+        downloadAdapter: () => Promise.resolve({ adapter: adapterWith(0.5), rank: 2, alpha: 4 }),
+      } as never,
+      run: {
+        saveWeightsForSampler: (name) => {
+          queued.push('save');
+          return Promise.resolve(name);
+        },
+        saveWeightsExternal: noSuchCall,
+      },
+      canaries: {
+        request: (version) => {
+          queued.push(`canary of ${version}`);
+          return () => Promise.resolve(canary);
+        },
+      },
+      certificates,
+      versionAudit: { add: () => undefined },
+      ...{ backendSamples: true, idle: new IdleClock(() => 0), maxStepsOffPolicy: 1, rewinds: [] },
+      ...{ quarantined: () => [], confirmLead: () => Promise.resolve(), consumedBelow: () => 0 },
+      log: silent,
+    });
+    const published = publisher.publish(0);
+    assert.deepEqual(queued, ['save', 'canary of 0']);
+    await published;
+    assert.deepEqual(
+      manifests.map((manifest) => (manifest as { canary: Canary }).canary),
+      [canary],
+    );
+  });
+});
 
 describe('versions that NATS may have lost', () => {
   it('an outage is followed by a check of the versions published while old ones were retired', async () => {

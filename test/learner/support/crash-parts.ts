@@ -3,6 +3,7 @@ import { BrokenPolicyWatch } from '../../../learner/stop/broken-policy-watch.js'
 import { NoSignalWatch } from '../../../learner/stop/no-signal-watch.js';
 import { Admission } from '../../../learner/groups/admission.js';
 import type { TicketTableState } from '../../../learner/groups/ticket-table.js';
+import { Certificates } from '../../../learner/groups/certificates.js';
 import { GroupReceiver, type ArrivedGroup } from '../../../learner/groups/group-receiver.js';
 import { GroupStats } from '../../../learner/groups/group-stats.js';
 import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
@@ -108,6 +109,8 @@ export function startSession(
     }),
     vocabSize: 10,
     zeroVariance: 'refill',
+    certificates: new Certificates(),
+    versionAudit: { consider: () => Promise.resolve() },
     newestVersion: () => admission.publishedVersion,
     log: silent,
   });

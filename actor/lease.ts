@@ -1,0 +1,73 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Broker } from '../shared/broker/broker.js';
+import { UserError } from '../shared/base/errors.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
+import type { ActorLease } from '../shared/wire/actor-lease.js';
+import type { Activity } from './activity.js';
+import type { PolicyFollower } from './policy-follower.js';
+import type { Sampler } from './sampler/sampler.js';
+
+/**
+ * The lease of an actor as it is now.
+ *
+ * @param now ms since the epoch.
+ * @returns undefined before it has loaded or refused any version.
+ */
+export function leaseOf(
+  {
+    actor,
+    sampler,
+    policies,
+    activity,
+    groups,
+  }: {
+    readonly actor: string;
+    readonly sampler: Pick<Sampler, 'kind' | 'concurrency'>;
+    readonly policies: Pick<PolicyFollower, 'oldestInUse' | 'firstToken' | 'refused'>;
+    readonly activity: Pick<Activity, 'sampling' | 'idleSeconds'>;
+    readonly groups: number; // sampled since it started
+  },
+  now: number,
+): ActorLease | undefined {
+  const { oldestInUse: version, firstToken, refused } = policies;
+  if (version === undefined && refused === undefined) return undefined;
+  return {
+    v: 1,
+    actor,
+    ...(version === undefined ? {} : { version }),
+    sampler: sampler.kind,
+    groups,
+    inFlight: activity.sampling,
+    limit: sampler.concurrency,
+    idleSeconds: activity.idleSeconds,
+    ...(firstToken === undefined ? {} : { firstToken }),
+    ...(refused === undefined ? {} : { refused }),
+    lastSeenAt: now,
+  };
+}
+
+const renewEveryMs = 2_000;
+
+/**
+ * Renews this actor's lease every 2 s. The lease names the oldest version that the actor still needs,
+ * so that the learner retires no version in use. Resolves once `signal` aborts.
+ *
+ * @param lease the current lease; undefined while the actor needs no version yet.
+ */
+export async function renewLease(
+  actors: Pick<Broker['actors'], 'renew'>,
+  lease: () => ActorLease | undefined,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    const current = lease();
+    try {
+      if (current !== undefined) await actors.renew(current);
+    } catch (err) {
+      if (err instanceof UserError || signal.aborted) throw err;
+      log.warn({ err }, 'lease not renewed, retrying');
+    }
+    await sleep(renewEveryMs, undefined, { signal });
+  }
+}

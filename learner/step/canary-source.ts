@@ -1,0 +1,80 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Counter } from 'prom-client';
+import type { Arithmetic } from '../../shared/base/arithmetic.js';
+import { errorText } from '../../shared/base/errors.js';
+import { markHandled } from '../../shared/base/task-scope.js';
+import { choosePlaces, type Candidate } from '../../shared/rl/canary.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import type { Canary } from '../../shared/wire/canary.js';
+import { unweightedDatum } from './datums.js';
+import type { IdleClock } from './idle-clock.js';
+
+const missing = new Counter({
+  name: 'rl_versions_without_canary_total',
+  help: 'Policy versions that were published without a canary, because the backend did not compute its logprobs.',
+});
+
+export interface CanarySourceOptions {
+  readonly run: Pick<TrainingRun, 'forward'>;
+  readonly texts: Canary['texts'];
+  readonly temperature: number; // of sampling
+  readonly arithmetic: Arithmetic; // the trainer's
+  readonly idle: IdleClock;
+  readonly limitMs?: number | undefined; // for the logprobs to arrive once the weights are saved
+  readonly log: Logger;
+}
+
+/** Tokens at a text's end among which a canary chooses: a sampler decodes them one by one. */
+const lastTokens = 24;
+/** Tokens of a canary. */
+const size = 32;
+
+/** Makes the canary of each version, by a forward pass of the weights in training. */
+export class CanarySource {
+  constructor(private readonly options: CanarySourceOptions) {}
+
+  /**
+   * Asks for the canary of the weights that the operations called so far produce; the pass is in the backend's queue when
+   * this returns.
+   *
+   * @returns a function that waits for the canary; undefined if it does not come in time.
+   */
+  request(version: number): () => Promise<Canary | undefined> {
+    const { run, texts, temperature, idle, limitMs = 60_000, log } = this.options;
+    if (texts.length === 0) return () => Promise.resolve(undefined);
+    const data = texts.map((text) => unweightedDatum(text.slice(0, 1), text.slice(1)));
+    const passed = markHandled(idle.during(run.forward(data, 'cross_entropy', { temperature })));
+    return async () => {
+      try {
+        const late = sleep(limitMs, undefined, { ref: false });
+        const result = await Promise.race([passed, late]);
+        if (result !== undefined) return this.#canaryOf(result.logprobs);
+        throw new Error(`no answer within ${limitMs / 1_000} s of the saved weights`);
+      } catch (caught) {
+        missing.inc();
+        log.warn({ version, reason: errorText(caught) }, 'version published without a canary');
+        return undefined;
+      }
+    };
+  }
+
+  /** @param logprobs for each text [T - 1] those of its tokens from the second on. */
+  #canaryOf(logprobs: readonly Float32Array[]): Canary {
+    const { texts, temperature, arithmetic } = this.options;
+    const candidates = texts.flatMap(({ length }, text): Candidate[] =>
+      Array.from({ length: Math.min(lastTokens, length - 1) }, (_, i) => {
+        const index = length - 1 - i;
+        return { text, index, logprob: logprobs[text]![index - 1]! };
+      }),
+    );
+    const finite = candidates.filter(({ logprob }) => Number.isFinite(logprob));
+    const chosen = choosePlaces(finite, size);
+    if (chosen.length === 0) throw new Error('no logprob of its tokens is finite');
+    return {
+      ...{ temperature, arithmetic, texts },
+      places: chosen.map(({ text, index }) => [text, index]),
+      logprobs: Float32Array.from(chosen, ({ logprob }) => Math.min(0, logprob)),
+    };
+  }
+}

@@ -1,0 +1,170 @@
+import pLimit from 'p-limit';
+import { Counter, Histogram } from 'prom-client';
+import { coarser, type Arithmetic } from '../../shared/base/arithmetic.js';
+import { errorText } from '../../shared/base/errors.js';
+import { createRandom } from '../../shared/base/random.js';
+import { compareCanary, logprobBands } from '../../shared/rl/canary.js';
+import { logprobGap } from '../../shared/rl/logprob-audit.js';
+import type { TokenPairs } from '../../shared/rl/off-policy.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { TinkerClient } from '../../shared/tinker/client.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
+
+const audits = new Counter({
+  name: 'rl_version_audits_total',
+  help:
+    'Groups chosen for a comparison of their logprobs with those of the version that they name, by outcome: agrees, differs, ' +
+    'busy (an earlier one was not done), or unavailable (the backend has no sampler that reproduces the canary).',
+  labelNames: ['outcome'],
+});
+const gaps = new Histogram({
+  name: 'rl_version_audit_gap_nats',
+  help: 'Mean difference between the logprobs that an actor claims and those of the version that it names, one value per compared group, in nats per token.',
+  buckets: [1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 0.6, 2, 10],
+});
+
+/** A published version, as far as the audit needs it. */
+export type AuditedVersion = Pick<PolicyManifest, 'version' | 'samplingSessionId' | 'canary'>;
+
+export interface VersionAuditOptions {
+  readonly client: Pick<TinkerClient, 'sampler'>;
+  readonly share: number; // of the groups
+  readonly seed: number;
+  readonly temperature: number; // of sampling
+  readonly trainer: Arithmetic;
+  /** Called when two groups of an actor are not what the versions that they name would give. */
+  readonly onDeceit: (actor: string, gap: number, bound: number, version: number) => Promise<void>;
+  readonly log: Logger;
+}
+
+/**
+ * Largest mean difference over all tokens of a group, in nats a token. It convicts, and in a coarse arithmetic a few tokens are far
+ * off, so it is wider than the band of a canary. Only that of fp32 is measured.
+ */
+const gapBounds: Readonly<Record<Arithmetic, number>> = { fp32: 2e-4, bf16: 0.1, fp8: 0.3 };
+
+/** Rollouts of a group that are compared. */
+const maxRollouts = 4;
+/** Groups that wait or are compared at once; more are left out, so that the audit never slows anything. */
+const maxPending = 4;
+/** Groups that convict an actor. */
+const maxDeceits = 2;
+
+/**
+ * Compares the logprobs of a few groups with those of exactly the versions that they name, however stale they are: the
+ * backend computes them with the weights that it keeps for sampling. This needs a backend that samples, and
+ * works for a fleet that is wrong in one and the same way. It runs beside training.
+ *
+ * A backend may compute the logprobs of prompts at another temperature, so a version is used only if its sampler
+ * reproduces the version's canary in this way.
+ */
+export class VersionAudit {
+  readonly #options: VersionAuditOptions;
+  readonly #versions = new Map<number, AuditedVersion>();
+  readonly #usable = new Map<number, Promise<boolean>>(); // by version
+  readonly #deceits = new Map<string, number>(); // groups by actor
+  readonly #oneAtATime = pLimit(1);
+  #pending = 0;
+
+  constructor(options: VersionAuditOptions) {
+    this.#options = options;
+  }
+
+  /** Adds a version that is published. */
+  add(version: AuditedVersion): void {
+    this.#versions.set(version.version, version);
+    this.#usable.delete(version.version);
+    if (this.#versions.size <= remembered) return;
+    const oldest = Math.min(...this.#versions.keys());
+    this.#versions.delete(oldest);
+    this.#usable.delete(oldest);
+  }
+
+  /** Compares a group if it is chosen. Never rejects. */
+  async consider(group: RolloutGroup): Promise<void> {
+    const { share, seed, log } = this.#options;
+    const { ticketId } = group.ticket;
+    if (createRandom(`${seed} version audit ${ticketId}`).next() >= share) return;
+    if (this.#pending >= maxPending) {
+      audits.inc({ outcome: 'busy' });
+      return;
+    }
+    this.#pending++;
+    try {
+      await this.#oneAtATime(() => this.#compare(group));
+    } catch (caught) {
+      audits.inc({ outcome: 'unavailable' });
+      log.debug({ ticketId, reason: errorText(caught) }, 'group not compared with its version');
+    } finally {
+      this.#pending--;
+    }
+  }
+
+  async #compare({ actor, promptTokens, rollouts, certificate }: RolloutGroup): Promise<void> {
+    const { client, temperature, trainer, onDeceit, log } = this.#options;
+    const pairs: TokenPairs[] = [];
+    let version = -1;
+    for (const { versions, tokens, behaviorLogprobs } of rollouts) {
+      const [[sampledBy] = [-1], ...others] = versions;
+      // After an adoption, tokens may follow from a cache that older weights wrote: no version gives their logprobs.
+      if (others.length > 0 || pairs.length === maxRollouts) continue;
+      const session = this.#versions.get(sampledBy)?.samplingSessionId;
+      if (session === undefined || !(await this.#isUsable(sampledBy))) continue;
+      const text = Int32Array.of(...promptTokens, ...tokens);
+      const all = await client.sampler(session).logprobs(text, { temperature });
+      pairs.push({ behavior: behaviorLogprobs, current: all.slice(promptTokens.length) });
+      version = sampledBy;
+    }
+    const gap = pairs.length === 0 ? NaN : logprobGap(pairs);
+    // Claims are finite, so a gap that is not is the backend's.
+    if (!Number.isFinite(gap)) {
+      audits.inc({ outcome: 'unavailable' });
+      return;
+    }
+    const bound = gapBounds[coarser(trainer, certificate?.arithmetic ?? 'bf16')];
+    gaps.observe(gap);
+    const differs = gap > bound;
+    audits.inc({ outcome: differs ? 'differs' : 'agrees' });
+    if (!differs) return;
+    const groups = (this.#deceits.get(actor) ?? 0) + 1;
+    this.#deceits.set(actor, groups);
+    log.warn({ actor, version, gap, bound, groups }, 'group not sampled by the version it names');
+    if (groups >= maxDeceits) await onDeceit(actor, gap, bound, version);
+  }
+
+  /** Whether the backend reproduces the version's canary when asked for the logprobs of a text. */
+  #isUsable(version: number): Promise<boolean> {
+    const known = this.#usable.get(version) ?? this.#reproducesCanary(version);
+    this.#usable.set(version, known);
+    return known.catch((caught: unknown) => {
+      this.#usable.delete(version);
+      throw caught;
+    });
+  }
+
+  async #reproducesCanary(version: number): Promise<boolean> {
+    const { client, trainer, log } = this.#options;
+    const { samplingSessionId, canary } = this.#versions.get(version) ?? {};
+    if (canary === undefined || samplingSessionId === undefined) return false;
+    const sampler = client.sampler(samplingSessionId);
+    const { texts, places, temperature } = canary;
+    const all = await Promise.all(texts.map((text) => sampler.logprobs(text, { temperature })));
+    const scores = {
+      logprobs: Float32Array.from(places, ([text, index]) => all[text]![index]!),
+      isBound: places.map(() => false),
+    };
+    const band = logprobBands[trainer];
+    const { isReproduced, difference } = compareCanary(canary.logprobs, scores, band);
+    if (!isReproduced) {
+      log.warn(
+        { version, difference, band },
+        'backend does not reproduce the canary: groups of this version are not compared',
+      );
+    }
+    return isReproduced;
+  }
+}
+
+/** Many more versions than a staleness bound leaves useful. */
+const remembered = 256;

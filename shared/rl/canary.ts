@@ -1,0 +1,106 @@
+import type { Arithmetic } from '../base/arithmetic.js';
+import { mean as meanOf } from '../base/statistics.js';
+
+/** How far two honest computations of the same logprobs may differ, in nats. */
+export interface LogprobBand {
+  readonly largest: number; // |difference| of one logprob
+  readonly mean: number; // |difference|, over all but the largest quarter of them
+}
+
+/** By the coarser of the two arithmetics. docs/policy-identity.md has the measurements. */
+export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
+  fp32: { largest: 1e-3, mean: 2e-4 },
+  bf16: { largest: 20, mean: 0.015 }, // single tokens may be far off
+  fp8: { largest: 20, mean: 0.05 }, // not measured
+};
+
+/** Logprobs of given tokens as a sampler computes them. */
+export interface TokenScores {
+  readonly logprobs: Float32Array; // [n], natural log
+  /** [n] Whether the logprob is only an upper bound, because the sampler did not show the token. */
+  readonly isBound: readonly boolean[];
+}
+
+/** How a sampler's logprobs compare with those of a canary. */
+export interface CanaryComparison {
+  readonly isReproduced: boolean;
+  readonly difference: number; // the largest, in nats; at most `brokenDifference`
+  readonly place: number; // index of the largest difference
+  readonly mean: number; // |difference| over all but the largest quarter, in nats
+  readonly compared: number; // how many logprobs were more than a bound
+}
+
+/** Stands for the difference of a logprob that is not finite; a message cannot carry infinity. */
+export const brokenDifference = 1e6;
+
+/** The least share of the logprobs that must be known, since a sampler that shows nothing proves nothing. */
+const leastCompared = 0.5;
+
+/**
+ * Compares the logprobs of a canary with those of a sampler.
+ *
+ * A bound differs by as much as the expected logprob is above it. A logprob that is not finite differs by `brokenDifference`.
+ *
+ * @param expected [n] the trainer's, natural log.
+ */
+export function compareCanary(
+  expected: Float32Array,
+  { logprobs, isBound }: TokenScores,
+  band: LogprobBand,
+): CanaryComparison {
+  let [difference, place, compared] = [-1, 0, 0];
+  const differences: number[] = [];
+  for (let i = 0; i < expected.length; i++) {
+    const gap = expected[i]! - (logprobs[i] ?? NaN);
+    const off = isBound[i] === true ? Math.max(0, gap) : Math.abs(gap);
+    if (isBound[i] !== true) compared++;
+    const known = Number.isFinite(off) ? Math.min(off, brokenDifference) : brokenDifference;
+    differences.push(known);
+    if (known > difference) [difference, place] = [known, i];
+  }
+  // In a coarse arithmetic a few tokens are far off, which would hide what all others have in common.
+  const smallest = differences.sort((a, b) => a - b).slice(0, Math.ceil(0.75 * expected.length));
+  const mean = meanOf(smallest);
+  const isShown = compared >= leastCompared * expected.length;
+  const isReproduced = isShown && difference <= band.largest && mean <= band.mean;
+  return { isReproduced, difference, place, mean, compared };
+}
+
+/** A token that a canary could contain. */
+export interface Candidate {
+  readonly text: number;
+  readonly index: number;
+  readonly logprob: number; // under the version's weights
+}
+
+/** The least probability at which some 60 draws still show a token nearly always. */
+const leastProbability = 1 / 16;
+
+/**
+ * The places whose logprobs depend most on the weights. A change of a logit by d changes the token's logprob by
+ * (1 - p)·d, so a certain token shows nothing; an improbable one may not be shown by a sampler that reports only
+ * drawn or probable tokens. So tokens are taken by their -p·ln p, and improbable ones last.
+ *
+ * @param candidates with finite logprobs.
+ * @returns at most `count`, in the order of texts and indices.
+ */
+export function choosePlaces(candidates: readonly Candidate[], count: number): Candidate[] {
+  const worth = ({ logprob }: Candidate) => {
+    const p = Math.exp(logprob);
+    return -p * logprob - (p < leastProbability ? 1 : 0);
+  };
+  return [...candidates]
+    .sort((a, b) => worth(b) - worth(a))
+    .slice(0, count)
+    .sort((a, b) => a.text - b.text || a.index - b.index);
+}
+
+/**
+ * An upper bound on the logprob of a token that was not among n draws: had it been more probable, its absence would have had
+ * a chance below 10⁻¹².
+ *
+ * @param draws n, at least 1.
+ */
+export function boundOfUndrawn(draws: number): number {
+  return Math.log1p(-(1e-12 ** (1 / draws)));
+}

@@ -1,0 +1,108 @@
+import { availableParallelism } from 'node:os';
+import { LearnerConfig } from '../../learner/config.js';
+import { canaryTexts } from '../../learner/step/canary-texts.js';
+import { createRandom } from '../../shared/base/random.js';
+import { adamWStep, freshMoments, type Gradients } from '../../shared/model/adamw.js';
+import { Decoder } from '../../shared/model/decoder.js';
+import { createAdapter, type Adapter } from '../../shared/model/lora.js';
+import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import { readWeights } from '../../shared/model/model-weights.js';
+import type { SampledRollout } from '../../shared/model/rollout-draft.js';
+import { loadTokenizer } from '../../shared/model/tokenizer.js';
+import { Trainer } from '../../shared/model/trainer.js';
+import { groupAdvantages } from '../../shared/rl/advantages.js';
+import type { Datum } from '../../shared/rl/datum.js';
+import { fitToModel } from '../../shared/run/hyperparameters.js';
+import { promptTokens } from '../../shared/tasks/prompt.js';
+import { openTask, taskSpec } from '../../shared/tasks/registry.js';
+
+/** The embedded model with the task and the settings of `npm start`. */
+export async function embeddedSetting() {
+  const directory = await readModelDirectory(embeddedModelPath);
+  const weights = await readWeights(directory);
+  const tokenizer = await loadTokenizer(directory);
+  const given = LearnerConfig.parse({ run: 'canary' });
+  const spec = await taskSpec(given);
+  const settings = fitToModel(given, directory.config, spec.prompt);
+  const task = openTask(spec);
+  const dataset = await task.load();
+  const threads = availableParallelism();
+  const { maxPositions } = directory.config;
+  const texts = canaryTexts({ task, dataset, tokenizer, seed: settings.seed, maxPositions });
+  return {
+    ...{ directory, weights, tokenizer, settings, task, dataset, texts },
+    trainer: new Trainer(directory.config, weights, threads),
+    decoder: new Decoder(directory.config, weights, 1),
+  };
+}
+export type Setting = Awaited<ReturnType<typeof embeddedSetting>>;
+
+/** A version of a policy, and groups of rollouts that it has sampled. */
+export interface TrainedVersion {
+  readonly adapter: Adapter;
+  readonly sampled: readonly { readonly prompt: Int32Array; readonly rollouts: SampledRollout[] }[];
+}
+
+/** Trains a policy synchronously, with fewer groups in a step than `npm start` has. */
+export async function trainVersions(
+  { directory, tokenizer, settings, task, dataset, trainer, decoder }: Setting,
+  { steps, groups, seed }: { steps: number; groups: number; seed: number },
+): Promise<TrainedVersion[]> {
+  const { loraRank: rank, temperature, maxTokens, learningRate } = settings;
+  const { config } = directory;
+  const adapter = createAdapter(config, { rank, alpha: 2 * rank, seed, attn: true, mlp: true });
+  const moments = freshMoments(adapter.tensors);
+  const random = createRandom(`canary ${seed}`);
+  const versions: TrainedVersion[] = [];
+  for (let version = 0; version <= steps; version++) {
+    const problems = Array.from(
+      { length: groups },
+      () => dataset.train[random.int(dataset.train.length)]!,
+    );
+    const requests = problems.map((problem, i) => ({
+      prompt: promptTokens(task.prompt(problem), tokenizer),
+      ...{ count: 16, temperature, maxTokens, stopTokenIds: tokenizer.eosTokenIds },
+      seed: version * 1_000 + i,
+    }));
+    const current = { version, adapter: copyOf(adapter) };
+    const all = await decoder.sampleGroups(requests, () => current);
+    const sampled = requests.map(({ prompt }, i) => ({ prompt, rollouts: all[i]! }));
+    versions.push({ adapter: current.adapter, sampled });
+    const data = sampled.flatMap(({ prompt, rollouts }, i) => {
+      const rewards = rollouts.map(
+        ({ tokens }) => task.score(problems[i]!, tokenizer.decode(tokens)).reward,
+      );
+      const advantages = groupAdvantages('mean_centred', rewards);
+      return rollouts.map((rollout, r) => datum(prompt, rollout, advantages[r]!));
+    });
+    const gradients: Gradients = new Map();
+    await trainer.forwardBackward(adapter, data, 'cispo', { temperature }, gradients);
+    const { beta1, beta2, eps, weightDecay, gradClipNorm } = settings;
+    const adam = { learningRate, beta1, beta2, eps, weightDecay, gradClipNorm };
+    adamWStep(adapter.tensors, gradients, moments, adam);
+  }
+  return versions;
+}
+
+/** An adapter that later steps do not change. */
+export function copyOf(
+  { tensors, ...scale }: Adapter,
+  change: (data: Float32Array, key: string) => Float32Array = (data) => data.slice(),
+): Adapter {
+  const copies = [...tensors].map(
+    ([key, { dims, data }]) => [key, { dims, data: change(data, key) }] as const,
+  );
+  return { ...scale, tensors: new Map(copies) };
+}
+
+function datum(prompt: Int32Array, rollout: SampledRollout, advantage: number): Datum {
+  const text = Int32Array.of(...prompt, ...rollout.tokens);
+  const start = prompt.length - 1;
+  const logprobs = new Float32Array(text.length - 1);
+  logprobs.set(rollout.behaviorLogprobs, start);
+  return {
+    tokens: text.slice(0, -1),
+    targetTokens: text.slice(1),
+    inputs: { logprobs, advantages: new Float32Array(text.length - 1).fill(advantage, start) },
+  };
+}

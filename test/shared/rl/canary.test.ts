@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import {
+  boundOfUndrawn,
+  brokenDifference,
+  choosePlaces,
+  compareCanary,
+} from '../../../shared/rl/canary.js';
+
+const expected = Float32Array.of(-1, -2, -0.5, -3);
+const band = { largest: 0.125, mean: 0.07 };
+const scores = (logprobs: number[], bounds: number[] = []) => ({
+  logprobs: Float32Array.from(logprobs),
+  isBound: logprobs.map((_, i) => bounds.includes(i)),
+});
+
+describe('comparing a canary', () => {
+  it('a canary within the band is reproduced, and one beyond it is not, with the largest difference and its place', () => {
+    const near = compareCanary(expected, scores([-1, -2.125, -0.5, -3]), band);
+    const small = { difference: 0.125, place: 1, mean: 0, compared: 4 };
+    assert.deepEqual(near, { isReproduced: true, ...small });
+    const far = compareCanary(expected, scores([-1, -2, -0.25, -3]), band);
+    const large = { difference: 0.25, place: 2, mean: 0, compared: 4 };
+    assert.deepEqual(far, { isReproduced: false, ...large });
+    const everywhere = compareCanary(expected, scores([-1.125, -2.125, -0.375, -3.125]), band);
+    assert.deepEqual([everywhere.isReproduced, everywhere.difference], [false, 0.125]);
+  });
+
+  it('a logprob that is not finite, or missing, is never within the band', () => {
+    for (const broken of [
+      [-1, NaN, -0.5, -3],
+      [-1, -2, -0.5, -Infinity],
+      [-1, -2, -0.5],
+    ]) {
+      const found = compareCanary(expected, scores(broken), { largest: 1e5, mean: Infinity });
+      assert.deepEqual([found.isReproduced, found.difference], [false, brokenDifference]);
+    }
+  });
+
+  it('a bound differs only where the expected logprob is above it', () => {
+    const below = compareCanary(expected, scores([-1, -1.25, -0.5, -3], [1]), band);
+    assert.deepEqual([below.isReproduced, below.difference, below.compared], [true, 0, 3]);
+    const above = compareCanary(expected, scores([-1, -2, -1.5, -3], [2]), band);
+    assert.deepEqual([above.isReproduced, above.difference, above.place], [false, 1, 2]);
+  });
+
+  it('a sampler that shows fewer than half of the tokens proves nothing', () => {
+    const shown = (bounds: number[]) =>
+      compareCanary(expected, scores([-1, -1, -0.5, -1], bounds), { largest: 2, mean: 2 })
+        .isReproduced;
+    assert.deepEqual([shown([1, 3]), shown([0, 1, 3])], [true, false]);
+  });
+});
+
+describe('the tokens of a canary', () => {
+  it('tokens that are neither certain nor improbable are preferred, and improbable ones come last', () => {
+    const logprobs = [-0.0001, -1, -9, -2.5, -0.1, -5];
+    const candidates = logprobs.map((logprob, index) => ({ text: 0, index, logprob }));
+    const chosen = (count: number) => choosePlaces(candidates, count).map(({ index }) => index);
+    assert.deepEqual([chosen(1), chosen(2), chosen(3)], [[1], [1, 3], [1, 3, 4]]);
+    assert.deepEqual(
+      [chosen(4), chosen(5)],
+      [
+        [0, 1, 3, 4],
+        [0, 1, 3, 4, 5],
+      ],
+    );
+  });
+
+  it('the bound of an undrawn token makes its absence less likely than 1 in 10^12', () => {
+    for (const draws of [1, 16, 64, 1_000]) {
+      const p = Math.exp(boundOfUndrawn(draws));
+      assert(Math.abs(Math.log10((1 - p) ** draws) + 12) < 1e-3, `${draws} draws: ${p}`);
+    }
+  });
+});
