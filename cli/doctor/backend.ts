@@ -83,7 +83,7 @@ function servedFindings({ name, capabilities }: ServedModel): Finding[] {
   const can = capabilities === undefined ? '' : ` for ${capabilities.join(' and ')}`;
   const found = `${name} is served${can}`;
   if (capabilities !== undefined && !capabilities.includes('training')) {
-    return [finding('backend-model', 'error', found, 'modelNotServed')];
+    return [finding('backend-model', 'error', found, 'cannotTrain')];
   }
   return [
     capabilities !== undefined && !capabilities.includes('sampling')

@@ -86,8 +86,9 @@ export const remedies = {
   noTinkerServer:
     'check that --backend-url is the address of a Tinker server, with its path if it has one',
   modelNotServed: 'name one that it serves with --model-name, or let the server load this one',
+  cannotTrain: 'let the server train this model, or name another one; TuFT: capabilities',
   cannotSample:
-    'let actors sample in their own processes (--sampler onnx) if the server provides weights, or let it serve this model for sampling',
+    'let actors sample on engines of your own (--sampler vllm or sglang) or in their own processes (onnx), or let the server sample this model; TuFT: capabilities',
   rankRefused:
     'choose a rank that the server accepts with --lora-rank; TuFT: max_lora_rank, with FSDP fsdp_rank_slots',
   oneAdapter:

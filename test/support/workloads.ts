@@ -21,11 +21,12 @@ export interface Pod {
     readonly fsGroup?: number;
     readonly fsGroupChangePolicy?: string;
   };
+  readonly initContainers?: readonly Container[];
   readonly containers: readonly Container[];
   readonly volumes?: readonly {
     readonly name: string;
     readonly configMap?: { readonly name: string };
-    readonly emptyDir?: { readonly sizeLimit?: string };
+    readonly emptyDir?: { readonly sizeLimit?: string; readonly medium?: string };
     readonly secret?: { readonly secretName: string };
     readonly persistentVolumeClaim?: { readonly claimName: string };
   }[];
@@ -34,7 +35,9 @@ export interface Pod {
 export interface Container {
   readonly name: string;
   readonly image: string;
+  readonly command?: readonly string[];
   readonly args: readonly string[];
+  readonly restartPolicy?: string; // Always: an init container that is a sidecar
   readonly env?: readonly {
     readonly name: string;
     readonly value?: string;
@@ -47,6 +50,7 @@ export interface Container {
   readonly volumeMounts?: readonly {
     readonly name: string;
     readonly mountPath: string;
+    readonly readOnly?: boolean;
     readonly subPathExpr?: string;
   }[];
   readonly startupProbe?: object;

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
+import { parse } from 'yaml';
 import { packageRoot } from '../../../shared/base/package-root.js';
 import { filesUnder } from '../../docs/sources.js';
 import { complaints, objectsIn, type KubernetesObject } from '../../support/kubernetes.js';
@@ -13,7 +14,11 @@ describe('the manifest files', async () => {
   const root = join(packageRoot, folder);
   const files = (await readdir(root, { recursive: true })).filter((name) => name.endsWith('.yaml'));
   const texts = await Promise.all(files.map((name) => readFile(join(root, name), 'utf8')));
-  const objects = texts.flatMap(objectsIn).filter(isForTheCluster);
+  const patches = new Set(files.flatMap((name, i) => patchesOf(name, texts[i]!)));
+  const objects = texts
+    .filter((_, i) => !patches.has(files[i]!))
+    .flatMap(objectsIn)
+    .filter(isForTheCluster);
 
   it('manifests are valid by the schemas of their APIs', () => {
     assert(objects.length > 20);
@@ -45,7 +50,14 @@ describe('the manifest files', async () => {
   });
 });
 
-/** Whether an object is meant for the cluster: not for Kustomize, not a patch, not another configuration. */
+/** The files that a kustomization patches others with: they are parts of objects. */
+function patchesOf(name: string, text: string): string[] {
+  if (basename(name) !== 'kustomization.yaml') return [];
+  const { patches = [] } = parse(text) as { patches?: { path: string }[] };
+  return patches.map(({ path }) => join(dirname(name), path));
+}
+
+/** Whether an object is meant for the cluster: not for Kustomize, not another configuration. */
 function isForTheCluster({ kind }: Partial<KubernetesObject>): boolean {
   return kind !== undefined && !['Kustomization', 'Component'].includes(kind);
 }

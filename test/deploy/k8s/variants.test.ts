@@ -13,6 +13,7 @@ import { metricsIn } from '../../support/promql.js';
 import { environmentOf, podsOf, type ScaledObject } from '../../support/workloads.js';
 
 const production = 'deploy/k8s/overlays/production';
+const tuftExample = 'deploy/k8s/components/tuft/tuft_config.example.yaml';
 
 describe('the starvation component', async () => {
   const render = await kustomize();
@@ -54,6 +55,33 @@ describe('the tracing component', async () => {
         .filter(({ name }) => ['learner', 'actor', 'reward-service'].includes(name))
         .map(({ container }) => environmentOf(container, maps)['OTEL_EXPORTER_OTLP_ENDPOINT']);
       assert.deepEqual(endpoints, Array(3).fill('http://otel-collector.monitoring:4318'));
+    },
+  );
+
+  it(
+    'the tracing component lets TuFT send to the same collector, where its example says',
+    { skip },
+    async () => {
+      assert(typeof render !== 'string');
+      const objects = await render('test/deploy/k8s/tracing');
+      const policy = objects.find(
+        ({ kind, metadata }) => `${kind} ${metadata.name}` === 'NetworkPolicy backend-traces',
+      ) as unknown as {
+        spec: {
+          podSelector: { matchLabels: Record<string, string> };
+          egress: { ports: { port: number }[] }[];
+        };
+      };
+      const { matchLabels } = policy.spec.podSelector;
+      const tuft = objects.flatMap(podsOf).find(({ name }) => name === 'tuft')!;
+      for (const [key, value] of Object.entries(matchLabels)) assert.equal(tuft.labels[key], value);
+      const text = await readFile(join(packageRoot, tuftExample), 'utf8');
+      const { telemetry } = parse(text.replace('# telemetry', 'telemetry')) as {
+        telemetry: { enabled: boolean; otlp_endpoint: string };
+      };
+      const { host, hostname, port } = new URL(telemetry.otlp_endpoint);
+      assert.deepEqual([telemetry.enabled, hostname], [true, 'otel-collector.monitoring'], host);
+      assert.deepEqual(policy.spec.egress[0]!.ports, [{ port: Number(port) }]);
     },
   );
 });
@@ -171,13 +199,19 @@ describe('the production overlay', async () => {
 describe('the configuration of TuFT', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  const example = parse(
-    await readFile(
-      join(packageRoot, 'deploy/k8s/components/tuft/tuft_config.example.yaml'),
-      'utf8',
-    ),
-  ) as { supported_models: Record<string, number | string>[] };
-  const [model] = example.supported_models as [Record<string, number | string>];
+  const example = parse(await readFile(join(packageRoot, tuftExample), 'utf8')) as {
+    supported_models: Record<string, number | string | boolean>[];
+    checkpoint_dir: string;
+    persistence: { mode: string; file_path: string };
+  };
+  const [model] = example.supported_models as [Record<string, number | string | boolean>];
+
+  it('the example configuration samples with CUDA graphs, trains several sequences at once, and keeps its runs on the volume', () => {
+    assert.equal(model['sampling_enforce_eager'], false);
+    assert(Number(model['micro_batch_size']) >= 16);
+    assert.notEqual(example.persistence.mode, 'DISABLE');
+    assert(example.persistence.file_path.startsWith(`${example.checkpoint_dir}/`));
+  });
 
   for (const overlay of ['gpu', 'production']) {
     it(
