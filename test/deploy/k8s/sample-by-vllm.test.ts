@@ -160,6 +160,7 @@ describe('the component whose actors sample on vLLM', { timeout: 120_000 }, asyn
     const server = createServer((request, response) => {
       response.writeHead(request.url === '/health' ? answers.shift()! : 404).end();
     }).listen(0, '127.0.0.1');
+    t.after(() => server.close());
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
     const [, ...words] = (engine.livenessProbe as Probe).exec.command;
