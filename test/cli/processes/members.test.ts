@@ -85,7 +85,7 @@ describe('the actors of a run', () => {
     assert.deepEqual(await adoption({ inFlightUpdates: false }), ['--no-in-flight-updates']);
   });
 
-  it('the processes of a run with the embedded backend are told that it computes in fp32', async () => {
+  it('the processes of a run with the embedded backend get fp32 as its arithmetic', async () => {
     const classes = async (flags: Partial<UpConfig>) => {
       const config = { ...UpConfig.parse({}), sampler: 'tinker' as const, ...flags };
       const members = [learnerMember(config, places, {}), workerMembers(config, places).at(-1)!];
