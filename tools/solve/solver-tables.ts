@@ -1,6 +1,6 @@
 import * as rational from '../../shared/tasks/rational.js';
 import type { Rational } from '../../shared/tasks/rational.js';
-import { joins, leaf, type Form } from './solver.js';
+import { joins, leaf, type Form } from './form.js';
 
 /** The forms that use all of some numbers, by their values. */
 type Table = ReadonlyMap<string, Form[]>;
