@@ -38,7 +38,7 @@ export const LocalBackendConfig = z
       .max(256)
       .default(availableParallelism())
       .describe(
-        'threads for training, and as many for sampling; results are reproducible for the same number.',
+        'threads for training, and as many for sampling, if the model is large enough to use them; results are reproducible for the same number.',
       ),
     healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
     healthPort: port.default(0).describe('health port; 0 picks a free one (logged).'),

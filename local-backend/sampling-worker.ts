@@ -7,6 +7,7 @@ import { Decoder } from '../shared/model/decoder.js';
 import { checkAdapter, createAdapter, decodeAdapter, type Adapter } from '../shared/model/lora.js';
 import { checkModelDirectory } from '../shared/model/model-directory.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
+import { sessionThreads } from '../shared/model/parameters.js';
 import { Scorer } from '../shared/model/scorer.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
 import type { SampledSequence, TopTokens } from '../shared/tinker/types.js';
@@ -106,8 +107,9 @@ function neutralAdapter(): Adapter {
 }
 
 serveCalls<SamplingCalls>(parentPort, {
-  async load({ modelDir, threads }) {
+  async load({ modelDir, threads: most }) {
     const directory = await checkModelDirectory(modelDir);
+    const threads = sessionThreads(directory.config, most);
     setup = { directory, threads, decoder: await Decoder.load(directory, { threads }) };
   },
 

@@ -31,6 +31,9 @@ export interface Evaluation {
   readonly metrics?: Readonly<Record<string, number>>; // of a custom loss
 }
 
+/** What computes logprobs and gradients: one session, or several. */
+export type GradientSource = Pick<Trainer, 'forwardBackward' | 'forward'>;
+
 /** A custom loss and what it reads of each datum. */
 export interface CustomWork {
   readonly loss: TracedLoss;
@@ -57,7 +60,7 @@ export class TrainableAdapter {
    * @throws {Error} when the loss of finite logprobs is not finite.
    */
   async forwardBackward(
-    trainer: Trainer,
+    trainer: GradientSource,
     data: readonly Datum[],
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
@@ -86,7 +89,7 @@ export class TrainableAdapter {
 
   /** Returns the same numbers without computing a gradient. */
   async forward(
-    trainer: Trainer,
+    trainer: GradientSource,
     data: readonly Datum[],
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
@@ -98,7 +101,7 @@ export class TrainableAdapter {
 
   /** Evaluates the loss, and its derivative by each logprob, in one pass without the gradient of the weights. */
   async #evaluate(
-    trainer: Trainer,
+    trainer: GradientSource,
     data: readonly Datum[],
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
@@ -125,7 +128,7 @@ export class TrainableAdapter {
    * the derivatives, and in the second they weight the logprobs.
    */
   async #inTwoPasses(
-    trainer: Trainer,
+    trainer: GradientSource,
     data: readonly Datum[],
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,

@@ -4,12 +4,12 @@ import type { AdamParams } from '../shared/rl/adam-params.js';
 import { createAdapter, type AdapterOptions } from '../shared/model/lora.js';
 import { checkModelDirectory } from '../shared/model/model-directory.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
-import { Trainer } from '../shared/model/trainer.js';
 import type { Datum } from '../shared/rl/datum.js';
 import type { ServedLoss } from '../shared/rl/gspo.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 import type { CustomLoss } from '../shared/tinker/api.js';
 import type { CustomInputs } from '../shared/tinker/types.js';
+import { ParallelTrainer } from './parallel-trainer.js';
 import { TracedLoss } from './custom-loss/traced-loss.js';
 import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
@@ -34,7 +34,7 @@ export interface TrainingCalls {
 }
 
 if (parentPort === null) throw new Error('training-worker runs as a worker thread');
-let model: { directory: ModelFolder; trainer: Trainer } | undefined;
+let model: { directory: ModelFolder; trainer: ParallelTrainer } | undefined;
 const adapters = new Map<string, TrainableAdapter>();
 
 function adapterOf(run: string): TrainableAdapter {
@@ -43,7 +43,7 @@ function adapterOf(run: string): TrainableAdapter {
   return adapter;
 }
 
-function loaded(): { directory: ModelFolder; trainer: Trainer } {
+function loaded(): { directory: ModelFolder; trainer: ParallelTrainer } {
   if (model === undefined) throw new Error('the training model is not loaded');
   return model;
 }
@@ -51,7 +51,7 @@ function loaded(): { directory: ModelFolder; trainer: Trainer } {
 serveCalls<TrainingCalls>(parentPort, {
   async load({ modelDir, threads }) {
     const directory = await checkModelDirectory(modelDir);
-    model = { directory, trainer: await Trainer.load(directory, { threads }) };
+    model = { directory, trainer: await ParallelTrainer.load(directory, threads) };
   },
   create({ run, ...options }) {
     adapters.set(run, new TrainableAdapter(createAdapter(loaded().directory.config, options)));

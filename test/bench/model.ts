@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os';
+import { ParallelTrainer } from '../../local-backend/parallel-trainer.js';
 import { embeddedDataset, generateProblems } from '../../shared/tasks/countdown/generator.js';
 import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
 import { Decoder } from '../../shared/model/decoder.js';
@@ -7,7 +8,6 @@ import { createAdapter } from '../../shared/model/lora.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
-import { Trainer } from '../../shared/model/trainer.js';
 import type { Datum } from '../../shared/rl/datum.js';
 import type { Figure } from './main.js';
 import { medianSeconds } from './stopwatch.js';
@@ -77,7 +77,7 @@ export async function benchDecoding(): Promise<Figure[]> {
 export async function benchTraining(): Promise<Figure[]> {
   const { directory, adapter, prompts, request, sample } = await setting(16);
   const threads = availableParallelism();
-  const trainer = await Trainer.load(directory, { threads });
+  await using trainer = await ParallelTrainer.load(directory, threads);
   const groups: Datum[][] = [];
   for (const [seed, prompt] of prompts.entries()) {
     const [rollouts] = await sample([request(prompt, groupSize, seed)]);
