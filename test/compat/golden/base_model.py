@@ -11,7 +11,7 @@ TEXTS = ["3 17 21=72:17*3+21", "5 9 2=12:5+9-2", "30 4 7=58:(30-1)*2"]
 
 def write_base_model(directory: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64).eval()
     tokenizer = AutoTokenizer.from_pretrained(directory)
     cases = []
     for text in TEXTS:

@@ -19,9 +19,9 @@ def write_variant(variant: Variant, tokenizer: Path, folder: Path) -> None:
     """Fills `folder`: model/ and adapter/ as saved by their libraries, and their outputs."""
     random = torch.Generator().manual_seed(crc32(variant.name.encode()))
     write_model(variant, tokenizer, folder / "model", random)
-    # Half precision is widened when it is read, on both sides, and everything is computed in float32.
+    # Computed in float64, where processors do not differ as they do in the order of float32 sums.
     model = AutoModelForCausalLM.from_pretrained(
-        folder / "model", dtype=torch.float32, attn_implementation="eager"
+        folder / "model", dtype=torch.float64, attn_implementation="eager"
     ).eval()
 
     vocabulary = model.config.vocab_size
@@ -32,10 +32,11 @@ def write_variant(variant: Variant, tokenizer: Path, folder: Path) -> None:
     adapted = add_adapter(model, variant.name, random)
     values |= {f"adapted_logits.{i}": logits(adapted, tokens) for i, tokens in enumerate(sequences)}
     values |= gradients(adapted, sequences, random)
-    adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
+    adapted.float().save_pretrained(folder / "adapter", save_embedding_layers=False)
     (folder / "adapter" / "README.md").unlink()
 
-    save_file(values, folder / "values.safetensors")
+    single = {name: value.float() for name, value in values.items()}
+    save_file(single, folder / "values.safetensors")
     facts = {"tokens": [tokens.tolist() for tokens in sequences], "temperature": TEMPERATURE}
     (folder / "facts.json").write_text(json.dumps(facts) + "\n")
 
@@ -93,7 +94,7 @@ def logits(model, tokens: torch.Tensor) -> torch.Tensor:
 def gradients(adapted, sequences: list[torch.Tensor], random: torch.Generator) -> dict:
     """The data and the gradients of -sum(exp(l - q) * A), with l the logprobs and q their behavior."""
     values = {}
-    loss = torch.zeros(())
+    loss = torch.zeros((), dtype=torch.float64)
     for i, tokens in enumerate(sequences):
         found = torch.log_softmax(adapted(tokens[None, :-1]).logits[0] / TEMPERATURE, -1)
         current = found.gather(1, tokens[1:, None])[:, 0]
