@@ -110,7 +110,7 @@ serveCalls<SamplingCalls>(parentPort, {
   async load({ modelDir, threads: most }) {
     const directory = await checkModelDirectory(modelDir);
     const threads = sessionThreads(directory.config, most);
-    setup = { directory, threads, decoder: await Decoder.load(directory, { threads }) };
+    setup = { directory, threads, decoder: Decoder.of(directory, { threads }) };
   },
 
   async sample({ adapter: file, jobs }) {

@@ -65,7 +65,7 @@ function running(): NonNullable<typeof started> {
 
 const calls: DecoderCalls = {
   async start({ modelPath, threads, onAdoption }) {
-    const decoder = await Decoder.load(await checkModelDirectory(modelPath), { threads });
+    const decoder = Decoder.of(await checkModelDirectory(modelPath), { threads });
     started = { decoder, onAdoption };
     return `onnxruntime-node ${env.versions.node ?? 'of an unknown release'}`;
   },

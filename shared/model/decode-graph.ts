@@ -12,7 +12,7 @@ import {
   softmax,
   transpose,
 } from './graph/operators.js';
-import { stackedLoraInputs, type AdaptedModules } from './lora-graph.js';
+import { samplingLora, type AdaptedModules } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { sampleToken } from './sampling-graph.js';
 import type { WeightSource } from './sequence-graph.js';
@@ -24,11 +24,51 @@ import { head, transformer } from './transformer.js';
  * group and to its own tokens. Rows are ordered by group, with the same number per group: batch =
  * groups · perGroup.
  *
- * Keys are cached transposed, so that attention is one MatMul, and all layers are stacked in one tensor,
- * because each tensor passed to a run costs time:
- *   prompt_key [layers, all, 1, kvHeads, D, prompt]  prompt_value [layers, all, 1, kvHeads, prompt, D]
- *   past_key   [layers, before, kvHeads, D, past]    past_value   [layers, before, kvHeads, past, D]
+ * Keys are cached transposed, so that attention is one MatMul:
+ *   prompt_key [all, 1, kvHeads, D, prompt]  prompt_value [all, 1, kvHeads, prompt, D]
+ *   past_key   [before, kvHeads, D, past]    past_value   [before, kvHeads, past, D]
+ * The caches of all layers are stacked in one tensor along a first axis, or each layer has one of its own, such as
+ * `past_key.0`. Stacked, they cost a copy of each layer's cache a step; apart, some 10 µs for each tensor.
  */
+
+/** How the tensors of all layers come into a run and out of it. */
+export interface LayerLayout {
+  readonly numLayers: number;
+  readonly isStacked: boolean;
+}
+
+/** The names of a cache's tensors. */
+export function cacheNames({ numLayers, isStacked }: LayerLayout, name: string): readonly string[] {
+  return isStacked ? [name] : Array.from({ length: numLayers }, (_, layer) => `${name}.${layer}`);
+}
+
+/** Declares the inputs of a cache. @returns a layer's part. */
+function cacheInput(
+  graph: Graph,
+  layout: LayerLayout,
+  name: string,
+  dims: readonly Dim[],
+): (layer: number) => Value {
+  if (layout.isStacked) {
+    const stacked = graph.input(name, 'float32', [layout.numLayers, ...dims]);
+    return (layer) => gather(graph, stacked, graph.int(layer));
+  }
+  const layers = cacheNames(layout, name).map((own) => graph.input(own, 'float32', dims));
+  return (layer) => layers[layer]!;
+}
+
+/** Declares the outputs of a cache, given each layer's part. */
+function cacheOutput(
+  graph: Graph,
+  layout: LayerLayout,
+  name: string,
+  layers: readonly Value[],
+): void {
+  const values = layout.isStacked ? [stack(graph, layers)] : layers;
+  cacheNames(layout, name).forEach((own, i) => {
+    graph.output(own, values[i]!);
+  });
+}
 
 /**
  * Inputs: `tokens` [groups, prompt], padded at their ends; `ends` [groups], the row of each prompt's
@@ -39,15 +79,16 @@ export function prefillGraph(
   config: ModelConfig,
   source: WeightSource,
   modules: AdaptedModules,
+  layout: LayerLayout,
 ): Graph {
   const graph = new Graph();
-  const { numLayers, numKvHeads, headDim, vocabSize } = config;
+  const { numKvHeads, headDim, vocabSize } = config;
   const keys: Value[] = [];
   const values: Value[] = [];
   const dims = { batch: 'groups', time: 'prompt', rows: 'promptTokens' };
   const tokens = graph.input('tokens', 'int64', [dims.batch, dims.time]);
   const ends = graph.input('ends', 'int64', ['groups']);
-  const lora = stackedLoraInputs(graph, config, modules);
+  const lora = samplingLora(graph, config, modules, layout.isStacked);
   const weight = source(graph);
   // No token attends to later ones, so the padding at the end has no effect.
   const attention = causalAttention(graph, config, dims, causalBias(graph, dims.time));
@@ -61,15 +102,15 @@ export function prefillGraph(
     attend: (_layer, query, key, value) => {
       const split = (x: Value, perm: number[]) => {
         const heads = reshape(graph, x, ['groups', 'prompt', 1, numKvHeads, headDim]);
-        return stack(graph, [transpose(graph, heads, perm)]);
+        return transpose(graph, heads, perm);
       };
       keys.push(split(key, [0, 2, 3, 4, 1]));
       values.push(split(value, [0, 2, 3, 1, 4]));
       return attention(query, key, value);
     },
   });
-  graph.output('prompt_key', concat(graph, keys, 0, numLayers));
-  graph.output('prompt_value', concat(graph, values, 0, numLayers));
+  cacheOutput(graph, layout, 'prompt_key', keys);
+  cacheOutput(graph, layout, 'prompt_value', values);
   const logits = head(graph, config, weight, gather(graph, hidden, ends));
   sampleToken(graph, logits, vocabSize);
   return graph;
@@ -85,22 +126,22 @@ export function decodeGraph(
   config: ModelConfig,
   source: WeightSource,
   modules: AdaptedModules,
+  layout: LayerLayout,
 ): Graph {
   const graph = new Graph();
-  const { numLayers, numHeads, numKvHeads, headDim, vocabSize } = config;
+  const { numHeads, numKvHeads, headDim, vocabSize } = config;
   const dims = { batch: 'batch', time: 1, rows: 'batch' };
   const tokens = graph.input('tokens', 'int64', ['groups', 'perGroup']);
   const rows = graph.input('rows', 'int64', ['batch']);
   const positions = graph.input('positions', 'int64', ['batch', 1]);
   const groups = graph.input('groups', 'int64', ['groups']);
   const promptBias = graph.input('prompt_bias', 'float32', ['all', 1, 1, 1, 'prompt']);
-  const lora = stackedLoraInputs(graph, config, modules);
+  const lora = samplingLora(graph, config, modules, layout.isStacked);
   const weight = source(graph);
   const scale = graph.float(1 / Math.sqrt(headDim));
   const perKvHead = numHeads / numKvHeads;
 
-  const cache = (name: string, dims: readonly Dim[]) =>
-    graph.input(name, 'float32', [numLayers, ...dims]);
+  const cache = (name: string, dims: readonly Dim[]) => cacheInput(graph, layout, name, dims);
   const promptKey = cache('prompt_key', ['all', 1, numKvHeads, headDim, 'prompt']);
   const promptValue = cache('prompt_value', ['all', 1, numKvHeads, 'prompt', headDim]);
   const pastKey = cache('past_key', ['before', numKvHeads, headDim, 'past']);
@@ -110,12 +151,11 @@ export function decodeGraph(
   const allValues: Value[] = [];
 
   const attend = (layer: number, query: Value, key: Value, value: Value): Value => {
-    const ofLayer = (x: Value) => gather(graph, x, graph.int(layer));
-    const ofPrompt = (x: Value) => gather(graph, ofLayer(x), groups);
+    const ofPrompt = (layers: (layer: number) => Value) => gather(graph, layers(layer), groups);
     const newKey = reshape(graph, key, ['batch', numKvHeads, headDim, 1]);
     const newValue = reshape(graph, value, ['batch', numKvHeads, 1, headDim]);
-    const keys = concat(graph, [gather(graph, ofLayer(pastKey), rows), newKey], 3, 'own');
-    const values = concat(graph, [gather(graph, ofLayer(pastValue), rows), newValue], 2, 'own');
+    const keys = concat(graph, [gather(graph, pastKey(layer), rows), newKey], 3, 'own');
+    const values = concat(graph, [gather(graph, pastValue(layer), rows), newValue], 2, 'own');
     allKeys.push(keys);
     allValues.push(values);
 
@@ -151,7 +191,7 @@ export function decodeGraph(
     attend,
   });
   sampleToken(graph, head(graph, config, weight, hidden), vocabSize);
-  graph.output('key', stack(graph, allKeys));
-  graph.output('value', stack(graph, allValues));
+  cacheOutput(graph, layout, 'key', allKeys);
+  cacheOutput(graph, layout, 'value', allValues);
   return graph;
 }

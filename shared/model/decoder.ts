@@ -1,13 +1,14 @@
 import type { InferenceSession } from 'onnxruntime-node';
 import { z } from 'zod';
 import { UserError } from '../base/errors.js';
-import { decodeGraph, prefillGraph } from './decode-graph.js';
+import { cacheNames, decodeGraph, prefillGraph, type LayerLayout } from './decode-graph.js';
 import { Grid, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
 import { floats, Session, type Feeds, type OrtTensor } from './graph/session.js';
-import { adaptedModules, stackedLoraFeeds, type AdaptedModules } from './lora-graph.js';
+import { adaptedModules, samplingLoraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
 import { readWeights, type ModelFolder } from './model-weights.js';
+import { isSmall } from './parameters.js';
 import { GroupDraft, type GroupRequest, type SampledRollout } from './rollout-draft.js';
 import type { Tensor } from './safetensors.js';
 import { frozen } from './sequence-graph.js';
@@ -39,32 +40,45 @@ interface Sessions {
 /** Samples groups of rollouts from a model under LoRA policies that may change between two tokens. */
 export class Decoder {
   readonly config: ModelConfig;
-  readonly #weights: ReadonlyMap<string, Tensor>;
+  readonly #readWeights: () => Promise<ReadonlyMap<string, Tensor>>;
   readonly #threads: number;
+  readonly #layout: LayerLayout;
   readonly #sessions = new Map<string, Promise<Sessions>>();
   readonly #feeds = new WeakMap<Adapter, Feeds>();
 
   readonly #openTokenizer: (() => Promise<Detokenizer>) | undefined;
   #texts: Promise<Detokenizer> | undefined;
 
-  /** @param openTokenizer called once, at the first request with stop strings. */
+  /**
+   * @param weights read anew for each list of adapted modules, since the sessions have copies of their own.
+   * @param openTokenizer called once, at the first request with stop strings.
+   * @param isStacked of `LayerLayout`.
+   */
   constructor(
     config: ModelConfig,
-    weights: ReadonlyMap<string, Tensor>,
+    weights: () => Promise<ReadonlyMap<string, Tensor>>,
     threads: number,
     openTokenizer?: () => Promise<Detokenizer>,
+    isStacked = isSmall(config),
   ) {
     this.config = config;
-    this.#weights = weights;
+    this.#readWeights = weights;
     this.#threads = threads;
+    this.#layout = { numLayers: config.numLayers, isStacked };
     this.#openTokenizer = openTokenizer;
   }
 
-  static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Decoder> {
-    return new Decoder(directory.config, await readWeights(directory), threads, async () => {
-      const { loadTokenizer } = await import('./tokenizer.js'); // large and rarely needed, so loaded lazily
-      return loadTokenizer(directory);
-    });
+  /** The decoder of a checked directory, whose weights are read when the first group is sampled. */
+  static of(directory: ModelFolder, { threads }: { threads: number }): Decoder {
+    return new Decoder(
+      directory.config,
+      () => readWeights(directory),
+      threads,
+      async () => {
+        const { loadTokenizer } = await import('./tokenizer.js'); // large and rarely needed, so loaded lazily
+        return loadTokenizer(directory);
+      },
+    );
   }
 
   /** Samples one group; see `sampleGroups`. */
@@ -128,11 +142,7 @@ export class Decoder {
         ...cache,
         ...this.#loraFeeds(current.adapter),
       });
-      cache = {
-        ...cache,
-        past_key: sampled['key'] as OrtTensor,
-        past_value: sampled['value'] as OrtTensor,
-      };
+      cache = { ...cache, ...this.#past(sampled) };
     }
     return groups.map(({ rollouts }) =>
       rollouts.every(({ isDone }) => isDone)
@@ -167,8 +177,8 @@ export class Decoder {
     return {
       sampled: { token: joined('token', 0), logprob: joined('logprob', 0) },
       cache: {
-        prompt_key: joined('prompt_key', 1),
-        prompt_value: joined('prompt_value', 1),
+        ...this.#joinedCache('prompt_key', joined),
+        ...this.#joinedCache('prompt_value', joined),
         prompt_bias: paddingBias(texts, width),
         ...this.#emptyCache(grid.lanes.length * grid.rowsPerLane),
       },
@@ -196,7 +206,8 @@ export class Decoder {
   /** The feeds of an adapter, cached until the adapter is garbage collected. */
   #loraFeeds(adapter: Adapter): Feeds {
     let feeds = this.#feeds.get(adapter);
-    if (feeds === undefined) this.#feeds.set(adapter, (feeds = stackedLoraFeeds(adapter)));
+    if (feeds === undefined)
+      this.#feeds.set(adapter, (feeds = samplingLoraFeeds(adapter, this.#layout.isStacked)));
     return feeds;
   }
 
@@ -204,22 +215,51 @@ export class Decoder {
     const key = modules.join();
     let sessions = this.#sessions.get(key);
     if (sessions === undefined) {
-      const source = frozen(this.#weights);
-      sessions = Promise.all([
-        Session.create(prefillGraph(this.config, source, modules), this.#threads),
-        Session.create(decodeGraph(this.config, source, modules), this.#threads),
-      ]).then(([prefill, decode]) => ({ prefill, decode }));
+      sessions = this.#create(modules);
       this.#sessions.set(key, sessions);
     }
     return sessions;
   }
 
+  async #create(modules: AdaptedModules): Promise<Sessions> {
+    const source = frozen(await this.#readWeights());
+    // One after the other: each needs its weights twice while it is created.
+    const prefill = await Session.create(
+      prefillGraph(this.config, source, modules, this.#layout),
+      this.#threads,
+    );
+    const decode = await Session.create(
+      decodeGraph(this.config, source, modules, this.#layout),
+      this.#threads,
+    );
+    return { prefill, decode };
+  }
+
+  #joinedCache(name: string, joined: (name: string, axis: 0 | 1) => OrtTensor): Feeds {
+    const axis = this.#layout.isStacked ? 1 : 0; // after the axis of the layers, if they are stacked
+    return Object.fromEntries(
+      cacheNames(this.#layout, name).map((tensor) => [tensor, joined(tensor, axis)]),
+    );
+  }
+
+  /** A decoding step's cache as the next one's past. */
+  #past(sampled: InferenceSession.OnnxValueMapType): Feeds {
+    const names = ['key', 'value'].flatMap((name) => cacheNames(this.#layout, name));
+    return Object.fromEntries(names.map((name) => [`past_${name}`, sampled[name] as OrtTensor]));
+  }
+
   #emptyCache(rows: number): Feeds {
     const { numLayers, numKvHeads, headDim } = this.config;
     const nothing = new Float32Array(0);
-    return {
-      past_key: floats(nothing, [numLayers, rows, numKvHeads, headDim, 0]),
-      past_value: floats(nothing, [numLayers, rows, numKvHeads, 0, headDim]),
-    };
+    const layers = this.#layout.isStacked ? [numLayers] : [];
+    const empty = (name: string, dims: readonly number[]) =>
+      cacheNames(this.#layout, name).map((tensor) => [
+        tensor,
+        floats(nothing, [...layers, ...dims]),
+      ]);
+    return Object.fromEntries([
+      ...empty('past_key', [rows, numKvHeads, headDim, 0]),
+      ...empty('past_value', [rows, numKvHeads, 0, headDim]),
+    ]) as Feeds;
   }
 }

@@ -8,7 +8,7 @@ import type { Tensor } from './safetensors.js';
 
 /** LoRA's matrices as inputs of a graph, so that a new adapter needs no new graph. */
 export interface LoraValues {
-  readonly scale: Value; // alpha / rank, scalar
+  readonly scale?: Value; // alpha / rank, scalar; absent if B contains it
   readonly matrices: ReadonlyMap<string, Value>; // by the adapter's keys
 }
 
@@ -22,13 +22,22 @@ export function adaptedModules(adapter: Adapter): AdaptedModules {
   return [...new Set(names.filter((name) => name !== undefined))].sort();
 }
 
-/** Declares an input for each matrix of an adapter of any rank: A [rank, in] and B [out, rank]. */
+/** Declares an input for each matrix of an adapter of any rank, A [rank, in] and B [out, rank], and its scale. */
 export function loraInputs(
   graph: Graph,
   config: ModelConfig,
   modules: AdaptedModules,
 ): LoraValues | undefined {
   if (modules.length === 0) return undefined;
+  const matrices = matrixInputs(graph, config, modules);
+  return { scale: graph.input('lora_scale', 'float32', []), matrices };
+}
+
+function matrixInputs(
+  graph: Graph,
+  config: ModelConfig,
+  modules: AdaptedModules,
+): ReadonlyMap<string, Value> {
   const matrices = new Map<string, Value>();
   for (let layer = 0; layer < config.numLayers; layer++) {
     for (const { module, out, in: width } of linearModules(config)) {
@@ -38,7 +47,7 @@ export function loraInputs(
       matrices.set(`${key}.lora_B`, graph.input(`${key}.lora_B`, 'float32', [out, 'rank']));
     }
   }
-  return { scale: graph.input('lora_scale', 'float32', []), matrices };
+  return matrices;
 }
 
 /** The feeds of an adapter; empty if it adapts no module. The tensors share its memory. */
@@ -50,16 +59,19 @@ export function loraFeeds(adapter: Adapter): Feeds {
 }
 
 /**
- * Declares one input per module, which stacks the matrices of all layers. A run takes about 10 µs per
- * input tensor; with one input per matrix that is more than the arithmetic of a small model's decoding
- * step.
+ * Declares the inputs of an adapter for sampling, whose feeds are made once for each version: B contains the scale.
+ * A run takes about 10 µs per input tensor, which for a small model is more than the arithmetic of a decoding step.
+ *
+ * @param isStacked whether a module's matrices of all layers are one input. The graph copies each out of its stack.
  */
-export function stackedLoraInputs(
+export function samplingLora(
   graph: Graph,
   config: ModelConfig,
   modules: AdaptedModules,
+  isStacked: boolean,
 ): LoraValues | undefined {
   if (modules.length === 0) return undefined;
+  if (!isStacked) return { matrices: matrixInputs(graph, config, modules) };
   const { numLayers } = config;
   const matrices = new Map<string, Value>();
   for (const { module, out, in: width } of linearModules(config)) {
@@ -71,20 +83,29 @@ export function stackedLoraInputs(
       matrices.set(`layers.${layer}.${module}.lora_B`, gather(graph, b, graph.int(layer)));
     }
   }
-  return { scale: graph.input('lora_scale', 'float32', []), matrices };
+  return { matrices };
 }
 
-/** The feeds of an adapter for a graph with stacked inputs. */
-export function stackedLoraFeeds(adapter: Adapter): Feeds {
-  if (adapter.tensors.size === 0) return {};
+/** The feeds of an adapter for `samplingLora`. */
+export function samplingLoraFeeds(adapter: Adapter, isStacked: boolean): Feeds {
+  const scale = adapter.alpha / adapter.rank;
+  const scaled = (key: string, { data }: Tensor) =>
+    key.endsWith('.lora_B') && scale !== 1 ? data.map((value) => value * scale) : data;
+  const feeds: Feeds = {};
+  if (!isStacked) {
+    for (const [key, tensor] of adapter.tensors) {
+      feeds[key] = floats(scaled(key, tensor), tensor.dims);
+    }
+    return feeds;
+  }
   const stacks = new Map<string, Tensor[]>();
   for (const [key, tensor] of adapter.tensors) {
     const name = key.replace(/^layers\.\d+\./, '');
+    const layer = { ...tensor, data: scaled(key, tensor) };
     const stack = stacks.get(name);
-    if (stack === undefined) stacks.set(name, [tensor]);
-    else stack.push(tensor);
+    if (stack === undefined) stacks.set(name, [layer]);
+    else stack.push(layer);
   }
-  const feeds: Feeds = { lora_scale: floats(Float32Array.of(adapter.alpha / adapter.rank), []) };
   for (const [name, layers] of stacks) {
     const { dims, data } = layers[0]!;
     const all = new Float32Array(layers.length * data.length);
@@ -111,6 +132,7 @@ export function lowRankUpdate(
   const a = lora?.matrices.get(`${module}.lora_A`);
   const b = lora?.matrices.get(`${module}.lora_B`);
   if (lora === undefined || a === undefined || b === undefined) return base;
-  const narrow = mul(graph, gemm(graph, x, a, { transB: true }), lora.scale);
-  return gemm(graph, narrow, b, { transB: true, c: base });
+  const narrow = gemm(graph, x, a, { transB: true });
+  const scaled = lora.scale === undefined ? narrow : mul(graph, narrow, lora.scale);
+  return gemm(graph, scaled, b, { transB: true, c: base });
 }

@@ -68,7 +68,7 @@ export async function benchCanary(): Promise<Figure[]> {
     return { ...adapter, alpha: adapter.alpha * by };
   };
   const quantised = (round: (data: Float32Array) => Float32Array) =>
-    new Decoder(setting.directory.config, roundedWeights(setting, round), 1);
+    new Decoder(setting.directory.config, () => Promise.resolve(roundedWeights(setting, round)), 1);
   await add('adapter not loaded', () => own(0));
   await add('previous version', (version) => own(version - 1));
   await add("another run's adapter", (version) => others[version]!.adapter);

@@ -18,7 +18,7 @@ const groupSize = 16;
 async function setting(groups: number) {
   const directory = await readModelDirectory(embeddedModelPath);
   const tokenizer = await loadTokenizer(directory);
-  const decoder = await Decoder.load(directory, { threads: 1 });
+  const decoder = Decoder.of(directory, { threads: 1 });
   const adapter = createAdapter(directory.config, {
     rank: 32,
     alpha: 64,

@@ -35,7 +35,7 @@ export async function plainLoop(options: PlainLoopOptions): Promise<Datum[][]> {
   const trainIds = dataset.train.map(({ id }) => id);
   const ids = new TicketIds(newTicketKey());
   const tickets = new TicketSource(config, trainIds, { margin: 0, state: undefined, ids });
-  const decoder = await Decoder.load(model, { threads: 1 });
+  const decoder = Decoder.of(model, { threads: 1 });
   const run = await client.createLoraModel({ ...config.lora, baseModel: config.model.name });
 
   const sent: Datum[][] = [];

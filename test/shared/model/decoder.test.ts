@@ -11,11 +11,15 @@ import { Scorer } from '../../../shared/model/scorer.js';
 import { noAdapter } from '../../../shared/model/lora.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
 
-for (const hasTiedHead of [true, false])
-  describe(`a group decoded with a shared prompt, ${hasTiedHead ? 'tied' : 'untied'} head`, async () => {
+for (const [hasTiedHead, isStacked] of [
+  [true, true],
+  [false, false],
+] as const)
+  describe(`a group decoded with a shared prompt, ${hasTiedHead ? 'tied' : 'untied'} head, layers ${isStacked ? 'stacked' : 'apart'}`, async () => {
     await using directory = await tinyModel(0, { hasTiedHead });
     const weights = await readWeights(directory);
-    const decoder = new Decoder(directory.config, weights, 1);
+    const read = () => Promise.resolve(weights);
+    const decoder = new Decoder(directory.config, read, 1, undefined, isStacked);
     const { decode } = await loadTokenizer(directory);
     const scorer = new Scorer(directory.config, weights, 1);
     const adapter = warmAdapter(directory.config, 1);
@@ -68,7 +72,7 @@ for (const hasTiedHead of [true, false])
     });
 
     it('the decoder ends a rollout with the token that completes a stop string', async () => {
-      const texts = new Decoder(directory.config, weights, 1, () => Promise.resolve({ decode }));
+      const texts = new Decoder(directory.config, read, 1, () => Promise.resolve({ decode }));
       for (let seed = 0; seed < 8; seed++) {
         const single = { ...request, count: 1, seed, stopTokenIds: [], maxTokens: 16 };
         const [whole] = await texts.sampleGroup(single, fixed);
@@ -170,7 +174,11 @@ for (const hasTiedHead of [true, false])
     });
 
     it('the decoder samples the same with LoRA as with weights that LoRA was merged into', async () => {
-      const merged = new Decoder(directory.config, mergeLora(weights, adapter), 1);
+      const merged = new Decoder(
+        directory.config,
+        () => Promise.resolve(mergeLora(weights, adapter)),
+        1,
+      );
       const base = await merged.sampleGroup(request, () => ({ version: 0, adapter: noAdapter }));
       const adapted = await decoder.sampleGroup(request, fixed);
       base.forEach(({ tokens, behaviorLogprobs }, i) => {

@@ -88,7 +88,7 @@ for (const variant of variants)
     });
 
     it('a decoded rollout has the logprobs that the scoring graph gives its tokens', async () => {
-      const decoder = new Decoder(config, weights, 1);
+      const decoder = new Decoder(config, () => Promise.resolve(weights), 1);
       const scorer = new Scorer(config, weights, 1);
       const prompt = sequences[1]!.subarray(0, 5);
       const maxTokens = sequences[1]!.length - prompt.length;
