@@ -30,12 +30,12 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
   let canary: Canary;
   let fetched: Adapter; // what the sampler gets for the version
 
-  const policies = {
+  const adapters = {
     fetchAdapter: () => Promise.resolve(encodeAdapter(fetched).safetensors),
   };
   const start = (model: ModelDirectory) =>
     OnnxSampler.start({
-      ...{ directory: model, threads: 1, concurrency: 1, onAdoption: 'keep' as const, policies },
+      ...{ directory: model, threads: 1, concurrency: 1, onAdoption: 'keep' as const, adapters },
       ...{ log: silent, signal: never },
     });
 
