@@ -12,13 +12,15 @@ export class FileServer implements AsyncDisposable {
   readonly asked: string[] = [];
   /** The answers to the next requests, in order; then the file is served properly. */
   mishaps: FileAnswer[] = [];
+  /** How it answers without mishaps, if not properly. */
+  always: FileAnswer | undefined;
   etag = '"1"';
 
   private constructor(public file: Uint8Array) {
     this.#server = createServer((request, response) => {
       const { range, 'if-range': condition } = request.headers;
       this.asked.push([request.url, range, condition].filter(Boolean).join(' '));
-      const answer = this.mishaps.shift() ?? this.serve;
+      const answer = this.mishaps.shift() ?? this.always ?? this.serve;
       answer(request, response);
     });
   }
