@@ -192,7 +192,10 @@ export class PolicyFollower {
     try {
       return await this.#hold(manifest, signal);
     } catch (caught) {
-      if (caught instanceof AdapterAwaited) return this.#await(caught);
+      if (caught instanceof AdapterAwaited) {
+        this.#await(caught);
+        return undefined;
+      }
       if (caught instanceof CanaryNotReproduced) throw new Error(caught.message, { cause: caught });
       throw caught;
     }
@@ -258,7 +261,7 @@ export class PolicyFollower {
     this.#changes.notify();
   }
 
-  #await({ message }: AdapterAwaited): undefined {
+  #await({ message }: AdapterAwaited): void {
     if (!this.#awaitsAdapter) this.options.log.info({ why: message }, 'waiting for an adapter');
     this.#awaitsAdapter = true;
     this.#refusal = message;

@@ -65,7 +65,7 @@ describe('versions that are published again, on a real server', { timeout: 120_0
       }),
     };
     const adapters = new AdapterSupply({
-      client: client as never,
+      client,
       run: {
         saveWeightsExternal: (name) => Promise.resolve(`tinker://run/external_weights/${name}`),
       },

@@ -57,10 +57,7 @@ export async function downloadRanges(
   options: DownloadOptions,
   signal: AbortSignal,
 ): Promise<Uint8Array> {
-  const {
-    limitMs = usualLimitMs,
-    sleep = (ms, ending) => delay(ms, undefined, { signal: ending }),
-  } = options;
+  const { limitMs = usualLimitMs, sleep = pause } = options;
   const part = new Part(url.origin, bytes);
   const outOfTime = new Error(
     `${url.origin} did not give the file of ${bytes} bytes within ${limitMs / 1_000} s`,
@@ -69,7 +66,7 @@ export async function downloadRanges(
   for (let idle = 0; ;) {
     const before = part.received;
     signal.throwIfAborted();
-    if (limit.signal.aborted) throw outOfTime;
+    if (limit.isOver()) throw outOfTime;
     try {
       await part.receive(await request(url, part, options, limit.signal), limit.signal, options);
       const digest = part.digest();
@@ -79,7 +76,7 @@ export async function downloadRanges(
       part.restart();
     } catch (caught) {
       signal.throwIfAborted();
-      if (limit.signal.aborted) throw outOfTime;
+      if (limit.isOver()) throw outOfTime;
       if (!(caught instanceof BrokenOff)) throw caught;
       idle = part.received > before ? 0 : idle + 1;
       if (idle === maxIdleAttempts) {
@@ -132,18 +129,18 @@ class Part {
     { stallMs = usualStallMs }: DownloadOptions,
   ): Promise<void> {
     using stall = new Limit(stallMs, new Error(`no data for ${stallMs / 1_000} s`), signal);
-    const body = response.body?.getReader();
+    const body = response.body?.getReader() as ReadableStreamDefaultReader<Uint8Array> | undefined;
     using _cancel = addAbortListener(stall.signal, () => {
       void body?.cancel().catch(() => undefined);
     });
     try {
       this.#begin(response);
       for (;;) {
-        const { done, value } = (await body?.read()) ?? { done: true };
+        const read = await body?.read();
         stall.signal.throwIfAborted();
-        if (done) break;
+        if (read === undefined || read.done) break;
         stall.refresh();
-        this.#append(value);
+        this.#append(read.value);
       }
     } catch (caught) {
       void body?.cancel().catch(() => undefined);
@@ -264,6 +261,10 @@ class Limit implements Disposable {
     return this.#controller.signal;
   }
 
+  isOver(): boolean {
+    return this.signal.aborted;
+  }
+
   refresh(): void {
     this.#timer.refresh();
   }
@@ -272,6 +273,10 @@ class Limit implements Disposable {
     clearTimeout(this.#timer);
     this.#link[Symbol.dispose]();
   }
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return delay(ms, undefined, { signal });
 }
 
 function networkText(caught: unknown): string {

@@ -13,7 +13,7 @@ describe('where a manifest says that an adapter is', () => {
   it('the manifest of an older learner, which names an object, is read as an address in the object store', () => {
     const adapter = read({ object: 'adapter-3-0123456789abcdef', ...contents });
     assert.deepEqual(adapter, { uri: 'nats:adapter-3-0123456789abcdef', ...contents });
-    assert.equal(objectOf(adapter!), 'adapter-3-0123456789abcdef');
+    assert.equal(objectOf(adapter), 'adapter-3-0123456789abcdef');
   });
 
   it('an address in the object store, on the web or on a volume is read as it is', () => {
