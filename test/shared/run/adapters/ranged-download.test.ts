@@ -103,8 +103,28 @@ describe('a download of a known file', { timeout: 60_000 }, () => {
       ];
       assert.deepEqual(await fetchFrom(server), file);
     }
-    server.mishaps = [server.breakAfter(100_000), status(416)];
+    const { serve } = server;
+    server.mishaps = [server.breakAfter(100_000)];
+    server.always = (request, response) => {
+      (request.headers.range === undefined ? serve : status(416))(request, response);
+    };
     assert.deepEqual(await fetchFrom(server), file);
+  });
+
+  it('what cannot be the rest of the file is left at once, without reading it', async () => {
+    await using server = await FileServer.start(file);
+    for (const headers of [
+      { 'content-range': 'bytes 100000-299999/300000', etag: '"2"' },
+      { 'content-range': 'bytes 99999-299999/300000', etag: '"1"' },
+    ]) {
+      server.mishaps = [
+        server.breakAfter(100_000),
+        (_, response) => {
+          response.writeHead(206, headers).write(new Uint8Array(1)); // and nothing more
+        },
+      ];
+      assert.deepEqual(await fetchFrom(server, file, { limitMs: 10_000 }), file);
+    }
   });
 
   it('a server that announces or sends another length is refused, and no more is read than expected', async () => {
