@@ -28,7 +28,7 @@ export interface AdapterSupplyOptions extends Omit<AdapterSourceOptions, 'asLink
   readonly log: Logger;
 }
 
-/** Weights that are not finite, so that nobody may sample with them. */
+/** Weights that are not finite, so that no actor may sample with them. */
 export class VersionNotFinite extends Error {
   override readonly name = 'VersionNotFinite';
 

@@ -18,7 +18,7 @@ export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
  * How much further two honest computations may be apart if the sampler has the trainer's adapter only in bfloat16.
  * docs/policy-identity.md has the measurements.
  */
-export const roundedAdapterBand: LogprobBand = { largest: 0.03, mean: 0.002 };
+export const roundedAdapterBand: LogprobBand = { largest: 0.05, mean: 0.001 };
 
 /** The band of an arithmetic, for an adapter that is the trainer's own or rounded to half precision. */
 export function bandOf(arithmetic: Arithmetic, isAdapterRounded: boolean): LogprobBand {

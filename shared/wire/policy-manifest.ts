@@ -49,7 +49,7 @@ export const PolicyManifest = z.strictObject({
   version: z.int().nonnegative(), // 0 is the base policy; each step makes the next
   samplerPath: z.string().startsWith('tinker://'),
   samplingSessionId: z.string().min(1).optional(), // shared by all actors that sample on the backend
-  adapter: PublishedAdapter.optional(), // absent if the backend does not export weights, or nobody has asked
+  adapter: PublishedAdapter.optional(), // absent if the backend does not export weights, or no actor has asked
   adapterOnRequest: z.literal(true).optional(), // published as soon as the lease of an actor shows that it samples by itself
   canary: Canary.optional(), // to be reproduced before sampling; absent: the trainer could not compute it
   smallestUsefulVersion: z.int().nonnegative(), // older rollouts can no longer be trained on

@@ -23,7 +23,7 @@ export const adapterSources = z.string().refine((text) => parse(text) !== undefi
 
 /**
  * Where adapters may be fetched from besides the run's own object store. A manifest names an address, so without such a list
- * whoever can write manifests could make an actor read any file and request any address that it can reach.
+ * anyone who can write manifests could make an actor read any file and request any address that it can reach.
  */
 export class AllowedSources {
   readonly #sources: Sources;
