@@ -13,7 +13,7 @@ import { downloadRanges, LinkRefused, type DownloadOptions } from './ranged-down
 const fetchSeconds = new Histogram({
   name: 'rl_actor_adapter_fetch_seconds',
   help: 'Time in which this actor fetched the adapter of a policy version, by where it was: nats, link or folder.',
-  labelNames: ['from'],
+  labelNames: ['source'],
   buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100],
 });
 
@@ -64,12 +64,12 @@ export class AdapterLoader {
   async fetchAdapter(manifest: PolicyManifest, signal: AbortSignal): Promise<Uint8Array> {
     const adapter = requireAdapter(manifest);
     const startedAt = performance.now();
-    const from = placeOf(adapter);
+    const source = placeOf(adapter);
     const bytes =
-      from === 'nats'
+      source === 'nats'
         ? await this.options.store.fetchAdapter(manifest)
         : await this.#fetchElsewhere(manifest.version, adapter, signal);
-    fetchSeconds.observe({ from }, (performance.now() - startedAt) / 1_000);
+    fetchSeconds.observe({ source }, (performance.now() - startedAt) / 1_000);
     return bytes;
   }
 
