@@ -8,9 +8,9 @@ import { WeightsNotFinite } from '../shared/model/lora.js';
 import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
-import { canaryDigest } from '../shared/wire/canary.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import { CanaryNotReproduced, type CanaryCheck } from './canary-check.js';
+import { isSamePolicy, supersedes, type FirstToken } from './publications.js';
 import type { Sampler } from './sampler/sampler.js';
 
 /** A version that stays loaded until it is disposed of. */
@@ -28,12 +28,6 @@ export interface PolicyFollowerOptions {
   readonly log: Logger;
   readonly retryDelayMs?: number; // between attempts to load a version
   readonly refusedDelayMs?: number; // the same for one whose weights were damaged
-}
-
-/** The time from the publication of a version to its first token on this actor. */
-export interface FirstToken {
-  readonly version: number;
-  readonly seconds: number;
 }
 
 /** One loaded version (or one that is being loaded) and how many groups sample with it. */
@@ -351,25 +345,4 @@ export class PolicyFollower {
 function reasonOf(error: PermanentError): 'not_finite' | 'canary' | 'damaged' {
   if (error instanceof WeightsNotFinite) return 'not_finite';
   return error instanceof CanaryNotReproduced ? 'canary' : 'damaged';
-}
-
-/** Whether the manifest is newer, or the same version published again, e.g. with a new sampling session. */
-function supersedes(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
-  if (known === undefined || manifest.version > known.version) return true;
-  return manifest.version === known.version && manifest.publishedAt > known.publishedAt;
-}
-
-/** Whether a sampler that has loaded one of two publications of a version has nothing to load of the other. */
-function isSamePolicy(a: PolicyManifest, b: PolicyManifest): boolean {
-  const isSameAdapter =
-    a.adapter === undefined ||
-    b.adapter === undefined || // then the sampler does not use it
-    (a.adapter.sha256 === b.adapter.sha256 && a.adapter.alpha === b.adapter.alpha);
-  const canaryOf = ({ version, canary }: PolicyManifest) => canary && canaryDigest(version, canary);
-  return (
-    isSameAdapter &&
-    a.samplerPath === b.samplerPath &&
-    a.samplingSessionId === b.samplingSessionId &&
-    canaryOf(a) === canaryOf(b)
-  );
 }
