@@ -154,7 +154,10 @@ describe('following the policy', () => {
     using hold = await policies.holdAtLeast(0, never);
     assert.deepEqual(hold.manifest.adapter, contents);
     assert.deepEqual([policies.awaitsAdapter, policies.refusal], [false, undefined]);
-    assert.equal(await Promise.race([following, 'still following']), 'still following');
+    assert.equal(
+      await Promise.race([following, Promise.resolve('still following')]),
+      'still following',
+    );
   });
 
   it('the follower keeps the last good version while the newest is damaged or not finite', async () => {
