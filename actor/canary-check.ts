@@ -1,7 +1,7 @@
 import { Counter, Histogram } from 'prom-client';
 import { coarser, type Arithmetic } from '../shared/base/arithmetic.js';
 import { PermanentError } from '../shared/base/errors.js';
-import { compareCanary, logprobBands } from '../shared/rl/canary.js';
+import { bandOf, compareCanary } from '../shared/rl/canary.js';
 import { canaryDigest, type Certificate } from '../shared/wire/canary.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
@@ -40,7 +40,7 @@ export class CanaryCheck {
 
   /** @param arithmetic the sampler's. */
   constructor(
-    private readonly sampler: Pick<Sampler, 'score' | 'engine'>,
+    private readonly sampler: Pick<Sampler, 'score' | 'engine'> & Partial<Pick<Sampler, 'kind'>>,
     private readonly arithmetic: Arithmetic,
   ) {}
 
@@ -49,7 +49,7 @@ export class CanaryCheck {
    *
    * @throws {CanaryNotReproduced} with the largest difference, if it is beyond the band of the arithmetic.
    */
-  async require({ version, canary }: PolicyManifest, signal: AbortSignal): Promise<void> {
+  async require({ version, canary, adapter }: PolicyManifest, signal: AbortSignal): Promise<void> {
     if (canary === undefined) {
       uncheckedVersions.inc();
       return;
@@ -59,7 +59,10 @@ export class CanaryCheck {
     const scores = await this.sampler.score(version, { texts, places, temperature }, signal);
     checkSeconds.observe((performance.now() - startedAt) / 1_000);
     const used = coarser(this.arithmetic, canary.arithmetic);
-    const band = logprobBands[used];
+    // The backend samples with weights of its own.
+    const format = this.sampler.kind === 'tinker' ? undefined : adapter?.format;
+    const isRounded = format !== undefined && format !== 'F32';
+    const band = bandOf(used, isRounded);
     const found = compareCanary(canary.logprobs, scores, band);
     differences.observe(found.difference);
     if (found.isReproduced) {
@@ -72,7 +75,8 @@ export class CanaryCheck {
     throw new CanaryNotReproduced(
       `the sampler does not reproduce its canary: token ${index} of text ${text} has the logprob ` +
         `${canary.logprobs[place]!.toFixed(4)} by the trainer and ${(scores.logprobs[place] ?? NaN).toFixed(4)} here, a difference of ` +
-        `${difference.toPrecision(3)}; on average they differ by ${mean.toPrecision(3)}. ${used} allows ${largest} and ${meanBand}. ` +
+        `${difference.toPrecision(3)}; on average they differ by ${mean.toPrecision(3)}. ` +
+        `${used}${isRounded ? ` with an adapter in ${format}` : ''} allows ${largest} and ${meanBand}. ` +
         `${compared} of ${places.length} tokens were shown. It samples with other weights, another temperature or a coarser ` +
         'arithmetic than it claims: check its adapter, --model-dir and --sampler-class',
       { version, difference, band: largest, mean, meanBand, place },

@@ -5,6 +5,7 @@ import { natsSettings } from '../shared/broker/access.js';
 import { arithmetics } from '../shared/base/arithmetic.js';
 import { OnAdoption } from '../shared/model/decoder.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
+import { adapterSources } from '../shared/run/adapters/allowed-sources.js';
 import { SamplerKind } from '../shared/wire/actor-lease.js';
 import { RunName } from '../shared/wire/run-name.js';
 
@@ -65,6 +66,12 @@ export const ActorConfig = z
       .optional()
       .describe(
         'folder for the adapters that the engine reads, under the same path there; by default in shared memory.',
+      ),
+    adapterSources: adapterSources
+      .default('')
+      .describe(
+        "where adapters may be fetched from besides the run's NATS, separated by commas: https://HOST, https://*.HOST, " +
+          'each perhaps with a path, or a folder; by default nowhere else.',
       ),
     splits: z
       .enum(['both', 'train', 'eval'])

@@ -11,7 +11,7 @@ import type { Sampler } from './sampler/sampler.js';
  * The lease of an actor as it is now.
  *
  * @param now ms since the epoch.
- * @returns undefined before it has loaded or refused any version.
+ * @returns undefined before it has loaded or refused any version, or asks for the adapter of one.
  */
 export function leaseOf(
   {
@@ -23,14 +23,16 @@ export function leaseOf(
   }: {
     readonly actor: string;
     readonly sampler: Pick<Sampler, 'kind' | 'concurrency'>;
-    readonly policies: Pick<PolicyFollower, 'oldestInUse' | 'firstToken' | 'refused'>;
+    readonly policies: Pick<PolicyFollower, 'oldestInUse' | 'firstToken' | 'refused'> &
+      Partial<Pick<PolicyFollower, 'awaitsAdapter'>>;
     readonly activity: Pick<Activity, 'sampling' | 'idleSeconds'>;
     readonly groups: number; // sampled since it started
   },
   now: number,
 ): ActorLease | undefined {
   const { oldestInUse: version, firstToken, refused } = policies;
-  if (version === undefined && refused === undefined) return undefined;
+  const isKnown = version !== undefined || refused !== undefined;
+  if (!isKnown && policies.awaitsAdapter !== true) return undefined;
   return {
     v: 1,
     actor,

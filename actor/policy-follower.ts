@@ -5,10 +5,12 @@ import { Changes } from '../shared/base/changes.js';
 import { errorText, PermanentError, UserError } from '../shared/base/errors.js';
 import { TaskScope } from '../shared/base/task-scope.js';
 import { WeightsNotFinite } from '../shared/model/lora.js';
+import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import { CanaryNotReproduced, type CanaryCheck } from './canary-check.js';
+import { isSamePolicy, supersedes, type FirstToken } from './publications.js';
 import type { Sampler } from './sampler/sampler.js';
 
 /** A version that stays loaded until it is disposed of. */
@@ -28,12 +30,6 @@ export interface PolicyFollowerOptions {
   readonly refusedDelayMs?: number; // the same for one whose weights were damaged
 }
 
-/** The time from the publication of a version to its first token on this actor. */
-export interface FirstToken {
-  readonly version: number;
-  readonly seconds: number;
-}
-
 /** One loaded version (or one that is being loaded) and how many groups sample with it. */
 interface Held {
   manifest: PolicyManifest;
@@ -42,6 +38,7 @@ interface Held {
   uses: number;
 }
 
+const usualRetryDelayMs = 1_000;
 /** Number of unused versions that stay loaded: evaluations are pinned to recent versions. */
 const keptUnused = 2;
 
@@ -79,6 +76,7 @@ export class PolicyFollower {
   #firstToken: FirstToken | undefined;
   #newestPublished: PolicyManifest | undefined; // published
   #refusal: string | undefined;
+  #awaitsAdapter = false;
   #mistrust = new AbortController(); // aborts while the sampler does not reproduce the newest canary
   #refused: ActorLease['refused'];
 
@@ -97,6 +95,11 @@ export class PolicyFollower {
   /** The newest version, if the sampler does not reproduce its canary. */
   get refused(): ActorLease['refused'] {
     return this.#refused;
+  }
+
+  /** Whether it waits for an adapter that the learner publishes once it sees this actor's lease. */
+  get awaitsAdapter(): boolean {
+    return this.#awaitsAdapter;
   }
 
   /** Waits while the sampler fails the newest canary. Resolves with a signal that aborts when it fails one, or once `signal` aborts. */
@@ -162,7 +165,13 @@ export class PolicyFollower {
     for (;;) {
       const published = this.#newestPublished?.version ?? -1;
       const manifest = this.#held.get(version)?.manifest ?? (await this.options.store.at(version));
-      if (manifest !== undefined) return this.#holdPinned(manifest, signal);
+      if (manifest !== undefined) {
+        const hold = await this.#holdPinned(manifest, signal);
+        if (hold !== undefined) return hold;
+        // Only the newest version is watched.
+        await sleep(this.options.retryDelayMs ?? usualRetryDelayMs, undefined, { signal });
+        continue;
+      }
       if (published >= version) {
         throw new PermanentError(
           `policy version ${version} was retired; the newest is ${published}`,
@@ -172,10 +181,15 @@ export class PolicyFollower {
     }
   }
 
-  async #holdPinned(manifest: PolicyManifest, signal: AbortSignal): Promise<Hold> {
+  /** @returns undefined if its adapter is not published yet. */
+  async #holdPinned(manifest: PolicyManifest, signal: AbortSignal): Promise<Hold | undefined> {
     try {
       return await this.#hold(manifest, signal);
     } catch (caught) {
+      if (caught instanceof AdapterAwaited) {
+        this.#await(caught);
+        return undefined;
+      }
       if (caught instanceof CanaryNotReproduced) throw new Error(caught.message, { cause: caught });
       throw caught;
     }
@@ -190,7 +204,7 @@ export class PolicyFollower {
   }
 
   async #loadWanted(signal: AbortSignal): Promise<void> {
-    const { log, retryDelayMs = 1_000, refusedDelayMs = 30_000 } = this.options;
+    const { log, retryDelayMs = usualRetryDelayMs, refusedDelayMs = 30_000 } = this.options;
     for (;;) {
       signal.throwIfAborted();
       const manifest = this.#newestPublished;
@@ -202,6 +216,11 @@ export class PolicyFollower {
         await this.#adopt(manifest, signal);
       } catch (err) {
         if (err instanceof UserError || signal.aborted) throw err;
+        if (err instanceof AdapterAwaited) {
+          this.#await(err);
+          if (this.#newestPublished === manifest) await this.#change(signal);
+          continue;
+        }
         if (err instanceof PermanentError) {
           if (err instanceof CanaryNotReproduced) this.#stop(err);
           // Damage may have happened in transit, so retry; weights that are not finite are cheap to detect again.
@@ -219,11 +238,13 @@ export class PolicyFollower {
     using _hold = await this.#hold(manifest, signal);
     const held = this.#held.get(manifest.version);
     if (held !== undefined && supersedes(manifest, held.manifest)) {
-      await this.#load(manifest, signal); // replaces the version published before
+      // Where an adapter is does not matter once it is loaded.
+      if (!isSamePolicy(manifest, held.manifest)) await this.#load(manifest, signal);
       held.manifest = manifest;
     }
     this.#newestLoaded = manifest;
     this.#refusal = undefined;
+    this.#awaitsAdapter = false;
     this.#refused = undefined;
     if (this.#mistrust.signal.aborted) this.#mistrust = new AbortController();
     policyVersion.set(manifest.version);
@@ -232,6 +253,12 @@ export class PolicyFollower {
     if (manifest.publishedAt >= this.#startedAt) adoptionSeconds.observe(Math.max(0, seconds));
     this.options.log.info({ version: manifest.version, seconds }, 'policy adopted');
     this.#changes.notify();
+  }
+
+  #await({ message }: AdapterAwaited): void {
+    if (!this.#awaitsAdapter) this.options.log.info({ why: message }, 'waiting for an adapter');
+    this.#awaitsAdapter = true;
+    this.#refusal = message;
   }
 
   /** Until a version passes, no ticket is sampled: those of other versions would be by the same sampler. */
@@ -318,10 +345,4 @@ export class PolicyFollower {
 function reasonOf(error: PermanentError): 'not_finite' | 'canary' | 'damaged' {
   if (error instanceof WeightsNotFinite) return 'not_finite';
   return error instanceof CanaryNotReproduced ? 'canary' : 'damaged';
-}
-
-/** Whether the manifest is newer, or the same version published again, e.g. with a new sampling session. */
-function supersedes(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
-  if (known === undefined || manifest.version > known.version) return true;
-  return manifest.version === known.version && manifest.publishedAt > known.publishedAt;
 }

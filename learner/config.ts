@@ -20,6 +20,7 @@ import {
   lossConfig,
   Objective,
 } from './settings/objective.js';
+import { Adapters, checkAdapters } from './settings/adapters.js';
 import { Audit, checkEvaluation, Duration, Evaluation, Stops } from './settings/run-control.js';
 import {
   Batches,
@@ -34,6 +35,7 @@ import {
 export const LearnerConfig = z
   .object({
     ...Connections.shape,
+    ...Adapters.shape,
     ...Duration.shape,
     ...Evaluation.shape,
     ...Task.shape,
@@ -48,6 +50,7 @@ export const LearnerConfig = z
     const addIssue = (key: string, message: string): void => {
       issues.push({ code: 'custom', input: value, path: [key], message });
     };
+    checkAdapters(value, addIssue);
     checkTask(value, addIssue);
     checkBatches(value, addIssue);
     checkObjective(value, addIssue);

@@ -17,7 +17,7 @@ import { SglangServer } from './sglang-server.js';
 import { VllmServer } from './vllm-server.js';
 
 export interface ConnectEngineOptions
-  extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'policies' | 'log' | 'checks'>, EngineNeed {
+  extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'adapters' | 'log' | 'checks'>, EngineNeed {
   readonly kind: AdapterServer['kind'];
   readonly urls: readonly string[];
   readonly apiKey: string | undefined;
@@ -57,7 +57,7 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
     const slots = Math.min(...checked.map((each) => each.slots));
     const maxContext = Math.min(...checked.map((each) => each.maxContext ?? Infinity));
     log.info({ kind, engines: checked, slots }, 'what the engine offers');
-    const { policies, checks } = options;
+    const { adapters, checks } = options;
     const room = { slots, maxContext: Number.isFinite(maxContext) ? maxContext : undefined };
     const releases = new Set(checked.map((each) => each.version ?? 'of an unknown release'));
     return new ReplicaEngine({
@@ -67,7 +67,7 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
       process,
       run,
       actor,
-      policies,
+      adapters,
       log,
       checks,
       ...room,

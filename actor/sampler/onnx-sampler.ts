@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { PolicyStore } from '../../shared/broker/policy-store.js';
-import { UserError } from '../../shared/base/errors.js';
+import { type AdapterLoader, requireAdapter } from '../../shared/run/adapters/adapter-loader.js';
 import type { OnAdoption } from '../../shared/model/decoder.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
@@ -20,7 +19,7 @@ export interface OnnxSamplerOptions {
   readonly threads: number; // of the matrix products
   readonly concurrency: number; // groups in progress at once, sampled or waiting
   readonly onAdoption: OnAdoption;
-  readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
+  readonly adapters: Pick<AdapterLoader, 'fetchAdapter'>;
   readonly stallSeconds?: number | undefined; // limit without progress; undefined: derived from its pace
   readonly log: Logger;
   readonly signal: AbortSignal; // stops loading the model
@@ -91,16 +90,11 @@ export class OnnxSampler implements Sampler {
   }
 
   async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
-    const { version, adapter } = manifest;
-    if (adapter === undefined) {
-      throw new UserError(
-        `policy version ${version} comes without its adapter, because the backend hands out no weights; start the actors with --sampler tinker`,
-      );
-    }
-    const safetensors = await this.options.policies.fetchAdapter(manifest);
+    const { version } = manifest;
+    const { rank, alpha } = requireAdapter(manifest);
+    const safetensors = await this.options.adapters.fetchAdapter(manifest, signal);
     await requireFinite(safetensors);
     signal.throwIfAborted();
-    const { rank, alpha } = adapter;
     await this.#decoder.call('load', { version, safetensors, rank, alpha });
   }
 

@@ -1,6 +1,8 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import { UserError } from '../../shared/base/errors.js';
 import { addressesIn } from '../../shared/service/config-fields.js';
+import { AdapterLoader } from '../../shared/run/adapters/adapter-loader.js';
+import { AllowedSources } from '../../shared/run/adapters/allowed-sources.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
@@ -25,7 +27,7 @@ export interface OpenSamplerOptions {
 
 /** Opens the sampler that the configuration asks for, ready to load its first version. */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
-  const { config, joined, broker, log, signal } = options;
+  const { config, joined, log, signal } = options;
   const {
     sampler,
     threads,
@@ -39,7 +41,7 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     if (directory === undefined)
       throw new UserError('--sampler onnx needs --model-dir with weights');
     const decoding = { directory, threads, concurrency, onAdoption, stallSeconds };
-    return OnnxSampler.start({ ...decoding, policies: broker.policy, log, signal });
+    return OnnxSampler.start({ ...decoding, adapters: loaderOf(options), log, signal });
   }
   const engine = await (sampler === 'tinker'
     ? connectBackend(options)
@@ -57,10 +59,8 @@ async function connectBackend({ config, runConfig, log, signal }: OpenSamplerOpt
   return await TinkerEngine.connect({ baseUrl, apiKey, modelName, log, signal });
 }
 
-async function connectServers(
-  kind: 'vllm' | 'sglang',
-  { config, runConfig, joined, broker, log, signal, waitingFor }: OpenSamplerOptions,
-) {
+async function connectServers(kind: 'vllm' | 'sglang', options: OpenSamplerOptions) {
+  const { config, runConfig, joined, log, signal, waitingFor } = options;
   const { engineUrl, engineApiKey: apiKey, engineMaxLoras: maxLoras, adapterDir } = config;
   if (engineUrl === undefined) throw new UserError(`--sampler ${kind} needs --engine-url`);
   const { run, groupSize, maxStepsOffPolicy, lora, sampling } = runConfig;
@@ -74,7 +74,12 @@ async function connectServers(
     ...{ run, actor: config.name, model, rank: lora.rank, groupSize, maxStepsOffPolicy },
     temperature: sampling.temperature,
     prompt: promptTokens(task.prompt(problem), tokenizer),
-    policies: broker.policy,
+    adapters: loaderOf(options),
     ...{ log, signal, waitingFor },
   });
+}
+
+function loaderOf({ config, broker }: OpenSamplerOptions): AdapterLoader {
+  const allowed = new AllowedSources(config.adapterSources, '--adapter-sources');
+  return new AdapterLoader({ store: broker.policy, allowed });
 }

@@ -2,9 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Gauge } from 'prom-client';
 import { Changes } from '../../shared/base/changes.js';
 import { UserError } from '../../shared/base/errors.js';
-import type { PolicyStore } from '../../shared/broker/policy-store.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
+import { type AdapterLoader, requireAdapter } from '../../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
@@ -22,7 +22,7 @@ export interface ReplicaEngineOptions {
   readonly description: string; // of the servers, with their releases
   readonly maxContext: number | undefined;
   readonly slots: number; // adapters that may be loaded at once, at each server
-  readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
+  readonly adapters: Pick<AdapterLoader, 'fetchAdapter'>;
   readonly log: Logger;
   readonly checks?: HealthChecks | undefined; // of the servers' health
 }
@@ -100,18 +100,13 @@ export class ReplicaEngine implements Engine {
   }
 
   async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
-    const { version, adapter } = manifest;
-    if (adapter === undefined) {
-      throw new UserError(
-        `policy version ${version} comes without its adapter, because the backend hands out no weights; start the actors with --sampler tinker`,
-      );
-    }
-    const { run, actor, process, policies, folder } = this.options;
-    const { rank, alpha, sha256 } = adapter;
+    const { version } = manifest;
+    const { rank, alpha, sha256 } = requireAdapter(manifest);
+    const { run, actor, process, adapters, folder } = this.options;
     const name = adapterName({ run, actor, process, version, sha256 });
     const known = this.#adapters.get(name);
     if (known?.isDropped === false) return; // published again, with another sampling session
-    const safetensors = await policies.fetchAdapter(manifest);
+    const safetensors = await adapters.fetchAdapter(manifest, signal);
     await requireFinite(safetensors);
     await this.#freeSlot(name, signal);
     const loaded = { name, folder: '', rank, calls: 0, isDropped: false }; // not written yet

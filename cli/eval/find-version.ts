@@ -2,7 +2,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import type { RunConfigStore } from '../../shared/run/run-config-store.js';
-import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import { objectOf, type PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 
 /** A version of a run's policy, and where its weights are. */
@@ -12,7 +12,8 @@ export interface FoundVersion {
   readonly step: number; // the newest one in its weights; 0: the base policy
   /** As the run's actors sampled with it, while it is kept. */
   readonly samplerPath: string | undefined;
-  readonly adapter: PolicyAdapter | undefined; // from the store, if the backend handed it out
+  readonly adapter: PolicyAdapter | undefined; // from the run's object store, if it is there
+  readonly files?: string | undefined; // what the backend saved for download, if it did
   /** The saved state to restore it from, if it is not kept. */
   readonly statePath: string | undefined;
 }
@@ -97,13 +98,16 @@ async function bestVersion(store: Store, signal: AbortSignal): Promise<number> {
 async function readPolicy(
   policy: Store['policy'],
   read: () => Promise<PolicyManifest | undefined>,
-): Promise<Pick<FoundVersion, 'version' | 'samplerPath' | 'adapter'> | undefined> {
+): Promise<Pick<FoundVersion, 'version' | 'samplerPath' | 'adapter' | 'files'> | undefined> {
   for (let manifest = await read(); manifest !== undefined;) {
     const { version, samplerPath, adapter } = manifest;
-    if (adapter === undefined) return { version, samplerPath, adapter };
+    const found = { version, samplerPath, files: adapter?.files };
+    if (adapter === undefined || objectOf(adapter) === undefined) {
+      return { ...found, adapter: undefined }; // the backend has it too
+    }
     try {
       const bytes = await policy.fetchAdapter(manifest);
-      return { version, samplerPath, adapter: { bytes, rank: adapter.rank, alpha: adapter.alpha } };
+      return { ...found, adapter: { bytes, rank: adapter.rank, alpha: adapter.alpha } };
     } catch (caught) {
       manifest = await read();
       if (manifest?.version === version) throw caught;

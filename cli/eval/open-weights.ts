@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { UserError } from '../../shared/base/errors.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
+import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';
@@ -33,7 +34,7 @@ export function weightsFromStore(
 export async function weightsFromBackend(
   client: TinkerClient,
   { sampler }: FoundRun,
-  { config, version, samplerPath, statePath }: FoundVersion,
+  { config, version, samplerPath, statePath, files }: FoundVersion,
 ): Promise<OpenedWeights & AsyncDisposable> {
   let path = samplerPath;
   let isOurs = false;
@@ -57,7 +58,14 @@ export async function weightsFromBackend(
     const samplingSessionId = await client.createSamplingSession(weights);
     return { samplerPath: weights, samplingSessionId, [Symbol.asyncDispose]: dispose };
   }
-  const { adapter: bytes, rank, alpha } = await client.downloadAdapter(weights);
+  const {
+    adapter: bytes,
+    rank,
+    alpha,
+  } = await client.downloadAdapter(weights).catch((caught: unknown) => {
+    if (!(caught instanceof AdapterOutOfReach) || files === undefined) throw caught;
+    return client.downloadExternal(files);
+  });
   const adapter = { bytes, rank, alpha };
   return { samplerPath: weights, adapter, [Symbol.asyncDispose]: dispose };
 }

@@ -1,3 +1,4 @@
+import { isAbsolute, join } from 'node:path';
 import type { Member } from './fleet.js';
 import type { Identity } from '../../shared/broker/permissions.js';
 import { environmentName } from '../../shared/service/config.js';
@@ -65,11 +66,21 @@ export function backendMember(
   };
 }
 
-/** The reward service and the actors: each can be restarted without loss. */
+/**
+ * The reward service and the actors: each can be restarted without loss.
+ *
+ * @param settings of the learner.
+ */
 export function workerMembers(
   config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'> &
-    Partial<Pick<UpConfig, 'inFlightUpdates' | 'onAdoption' | 'engineUrl' | 'backendUrl'>>,
+    Partial<
+      Pick<
+        UpConfig,
+        'inFlightUpdates' | 'onAdoption' | 'engineUrl' | 'backendUrl' | 'adapterSources'
+      >
+    >,
   places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
+  settings: UpRequest['settings'] = {},
 ): Member[] {
   const { nats, run, backend } = places;
   const modelDir = config.modelDir === undefined ? {} : { 'model-dir': config.modelDir };
@@ -79,6 +90,7 @@ export function workerMembers(
     stopGraceMs: graceMs,
   } as const;
   const samplesByBackend = config.sampler === 'tinker';
+  const adapterSources = adapterSourcesOf(config, places, settings);
   const actor = (name: string, splits: 'both' | 'train' | 'eval'): Member => ({
     ...kind,
     name,
@@ -93,6 +105,7 @@ export function workerMembers(
         ...(config.engineUrl !== undefined && { 'engine-url': config.engineUrl }),
         ...(samplesByBackend && config.backendUrl === undefined && { 'sampler-class': 'fp32' }),
         ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
+        ...(adapterSources !== '' && { 'adapter-sources': adapterSources }),
       },
       more: config.inFlightUpdates === false ? ['--no-in-flight-updates'] : [],
       env: {
@@ -116,6 +129,20 @@ export function workerMembers(
     ...forAll.map((name) => actor(name, splitOfAll)),
     ...forEvals.map((name) => actor(name, 'eval')),
   ];
+}
+
+/** Where actors may fetch adapters from: what the user names, and the place that the learner was given. */
+function adapterSourcesOf(
+  { adapterSources }: Partial<Pick<UpConfig, 'adapterSources'>>,
+  { run, backend }: Pick<RunPlaces, 'run' | 'backend'>,
+  { adapterStore }: UpRequest['settings'],
+): string {
+  const sources = adapterSources === undefined ? [] : [adapterSources];
+  if (adapterStore === 'link') sources.push(new URL(backend.url).origin);
+  else if (typeof adapterStore === 'string' && isAbsolute(adapterStore)) {
+    sources.push(join(adapterStore, run));
+  }
+  return sources.join(',');
 }
 
 /** The identities that the run's NATS server accepts. */
@@ -149,6 +176,9 @@ export function learnerMember(
         'run-dir': places.runFolder,
         'backend-url': places.backend.url,
         ...(config.backendUrl === undefined && { 'trainer-class': 'fp32' }),
+        // No other actors are expected; one that joins all the same asks.
+        ...(config.sampler === 'tinker' &&
+          settings['publishAdapters'] === undefined && { 'publish-adapters': 'asked' }),
         ...modelFlags(config),
       },
       more: asFlags(settings),

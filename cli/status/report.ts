@@ -57,7 +57,7 @@ export interface ActorReport {
   readonly isLive: boolean;
   readonly isQuarantined: boolean;
   readonly refused: number | null; // the newest version, if it does not reproduce its canary
-  readonly version: number | null; // null: it has refused every one
+  readonly version: number | null; // null: it has refused every one, or waits for an adapter
   readonly behind: number | null; // versions
   readonly groups: number; // since it started
   readonly inFlight: number;

@@ -104,7 +104,7 @@ async function checkSettings(
   };
   const members = [
     learnerMember(config, places, settings),
-    ...workerMembers(config, places),
+    ...workerMembers(config, places, settings),
     ...(config.backendUrl === undefined ? [backendMember(config, places)] : []),
   ];
   const all = await Promise.all(

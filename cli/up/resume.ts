@@ -59,6 +59,7 @@ const changeableSettings = [
   ],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
   ...['auditShare', 'auditNoise'],
+  ...['adapterStore', 'adapterDtype', 'publishAdapters'],
   ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
 ];
 

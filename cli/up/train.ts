@@ -99,7 +99,7 @@ export async function train(options: TrainOptions): Promise<void> {
     await fleet.ready([backend.name], deadlineMs, signal);
     if (stop.stop.aborted) return;
   }
-  const workers = workerMembers(config, places);
+  const workers = workerMembers(config, places, settings);
   const learner = learnerMember(config, places, settings);
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 

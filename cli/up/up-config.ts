@@ -11,6 +11,7 @@ import {
 import { natsSettings } from '../../shared/broker/access.js';
 import { flagsOf, kebab, loadConfig, type Environment } from '../../shared/service/config.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
+import { adapterSources } from '../../shared/run/adapters/allowed-sources.js';
 import { plainWords } from '../../shared/base/plain-words.js';
 import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { RunName } from '../../shared/wire/run-name.js';
@@ -62,6 +63,12 @@ export const UpConfig = z.object({
     .default(true)
     .describe('actors adopt a new version within a group; --no-in-flight-updates: between groups.'),
   onAdoption: z.enum(['keep', 'reprefill']).optional().describe('the --on-adoption of the actors.'),
+  adapterSources: adapterSources
+    .optional()
+    .describe(
+      'where the actors may fetch adapters from besides NATS; a folder of --adapter-store, and with link the address of ' +
+        'the backend, are among them by themselves.',
+    ),
   modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),

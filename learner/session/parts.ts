@@ -12,6 +12,7 @@ import { UnackedGroups } from '../groups/unacked-groups.js';
 import type { RunWatch } from '../report/run-watch.js';
 import type { TrainingClock } from './time-limits.js';
 import { auditLimits } from '../settings/run-control.js';
+import { AdapterSupply } from '../step/adapter-supply.js';
 import { CanarySource } from '../step/canary-source.js';
 import { ActorAudit } from '../step/actor-audit.js';
 import { IdleClock } from '../step/idle-clock.js';
@@ -66,6 +67,7 @@ export interface SessionParts {
   readonly holdTimes: HoldTimes; // of training tickets
   readonly audit: ActorAudit;
   readonly certificates: Certificates;
+  readonly adapters: AdapterSupply;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
   readonly receiver: GroupReceiver;
@@ -132,13 +134,25 @@ export function makeParts(
     seed: config.seed,
     temperature: config.sampling.temperature,
     trainer: settings.trainerClass,
+    isAdapterRounded: settings.adapterDtype === 'bf16',
     onDeceit: (...finding) => audit.deceived(...finding),
+    log,
+  });
+  const adapters = new AdapterSupply({
+    client,
+    run,
+    settings,
+    runName: config.run,
+    leases: () => broker.actors.list(),
+    idle,
+    signal: AbortSignal.any([options.stop, scope.signal]),
     log,
   });
   const publisher = new Publisher({
     broker,
     client,
     run,
+    adapters,
     backendSamples: client.samples(config.model.name) !== 'no', // assumed where the backend does not say
     canaries: new CanarySource({
       run,
@@ -214,6 +228,7 @@ export function makeParts(
     holdTimes,
     audit,
     certificates,
+    adapters,
     publisher,
     checkpointer,
     receiver,

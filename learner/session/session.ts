@@ -13,7 +13,7 @@ import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/run-control.js';
-import { VersionNotFinite } from '../step/publisher.js';
+import { VersionNotFinite } from '../step/adapter-supply.js';
 import { Training } from '../step/training.js';
 import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
@@ -22,8 +22,8 @@ export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
 
 /** How often the audit checks the live actors. */
 const checkActorsEveryMs = 5_000;
-/** How often published versions that an outage has lost are restored. */
-const restoreEveryMs = 2_000;
+/** How often published versions are checked: for an outage that lost some, links that expire, actors that ask for adapters. */
+const maintainEveryMs = 2_000;
 
 /**
  * Runs one session: opens or restores the run on one backend, evaluates, trains, evaluates. If the
@@ -56,6 +56,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   // A run has a checkpoint before its first ticket, so that there is always one to restore.
   if (!opened.isResumed) await saveStart(parts);
   await certificates.recall(broker.policy);
+  await parts.adapters.open(await broker.policy.manifests());
   await publisher.publish(version).catch((caught: unknown) => {
     if (!(caught instanceof VersionNotFinite)) throw caught;
     throw new UserError(
@@ -156,9 +157,15 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     audit.checkLiveActors(options.runWatch.live);
     void scope.track(refusals.report(options.runWatch.leases));
   }, checkActorsEveryMs);
-  const restoring = setInterval(() => {
-    if (broker.isConnected) void scope.track(publisher.restoreLost());
-  }, restoreEveryMs);
+  let isMaintaining = false;
+  const maintaining = setInterval(() => {
+    if (!broker.isConnected || isMaintaining) return;
+    isMaintaining = true;
+    const maintained = publisher.maintain().finally(() => {
+      isMaintaining = false;
+    });
+    void scope.track(maintained);
+  }, maintainEveryMs);
   queues.listen(evaluator);
   try {
     const before = past.evals[0]?.result ?? (await evaluate());
@@ -175,7 +182,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   } finally {
     clearInterval(prolonging);
     clearInterval(checkingActors);
-    clearInterval(restoring);
+    clearInterval(maintaining);
   }
 }
 

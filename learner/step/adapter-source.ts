@@ -1,26 +1,39 @@
-import { UserError } from '../../shared/base/errors.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { DownloadedAdapter } from '../../shared/tinker/adapter-archive.js';
+import type { DownloadedAdapter, SignedLink } from '../../shared/tinker/adapter-archive.js';
 import { probeAdapters, type AdapterKind } from '../../shared/tinker/capability-probe.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
+import { BadRequest } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { IdleClock } from './idle-clock.js';
 
 export interface AdapterSourceOptions {
-  readonly client: Pick<TinkerClient, 'downloadAdapter' | 'downloadExternal' | 'deleteCheckpoint'>;
+  readonly client: Pick<
+    TinkerClient,
+    'downloadAdapter' | 'downloadExternal' | 'locateAdapter' | 'signLink' | 'deleteCheckpoint'
+  >;
   readonly run: Pick<TrainingRun, 'saveWeightsExternal'>;
+  /** Whether actors get links, which only external weights have. */
+  readonly asLinks: boolean;
   readonly idle: IdleClock;
   readonly log: Logger;
 }
 
+/** A version's adapter from the backend. */
+export interface FetchedAdapter extends DownloadedAdapter {
+  /** Of external weights: their path, and a link to them. */
+  readonly external?: { readonly path: string; readonly link: SignedLink };
+}
+
 /**
  * The adapters of published versions: from the archive of each version's weights or, where the backend offers none, from
- * files that it saves and signs a URL for. The first version decides which.
+ * files that it saves and signs a URL for. What is found out at the first version decides which.
  */
 export class AdapterSource {
   #kind: AdapterKind = 'archive';
-  #isKnown = false;
+  #found: Promise<void> | undefined;
   readonly #external = new Map<number, Promise<string>>(); // paths of external weights, by version
 
   constructor(private readonly options: AdapterSourceOptions) {}
@@ -34,43 +47,61 @@ export class AdapterSource {
     if (this.#kind === 'external weights') void this.#saveExternal(version);
   }
 
-  /** @returns the adapter of a version, or undefined if the backend hands out none. */
-  async fetch(version: number, samplerPath: string): Promise<DownloadedAdapter | undefined> {
-    const { client } = this.options;
-    if (!this.#isKnown) {
-      const adapter = await this.#first(version, samplerPath);
-      this.#isKnown = true;
-      if (adapter !== undefined) return adapter;
-    }
-    if (this.#kind === 'none') return undefined;
-    if (this.#kind === 'archive') return client.downloadAdapter(samplerPath);
-    const path = await this.#external.get(version);
-    if (path === undefined) throw new UserError(`version ${version} has no external weights`);
-    return client.downloadExternal(path);
+  /**
+   * Finds out how the backend hands out adapters; only the first call asks. It comes before anything is trained, so that
+   * the run still has the weights of this version.
+   *
+   * @throws {UserError} if links are wanted and it gives none.
+   */
+  find(version: number, samplerPath: string): Promise<void> {
+    this.#found ??= markHandled(this.#ask(version, samplerPath));
+    return this.#found;
   }
 
-  /** Deletes what `save` has saved of a version. */
-  async delete(version: number): Promise<void> {
-    const path = await this.#external.get(version);
+  /** @returns the adapter of a version, or undefined if the backend hands out none. */
+  async fetch(
+    { version, samplerPath }: Pick<PolicyManifest, 'version' | 'samplerPath'>,
+    files?: string, // the external weights of an earlier session
+  ): Promise<FetchedAdapter | undefined> {
+    const { client } = this.options;
+    await this.find(version, samplerPath);
+    if (this.#kind === 'none') return undefined;
+    if (this.#kind === 'archive') return client.downloadAdapter(samplerPath);
+    const path = (await this.#external.get(version)) ?? files;
+    if (path === undefined) throw new UserError(`version ${version} has no external weights`);
+    const { link, ...adapter } = await client.downloadExternal(path);
+    return { ...adapter, external: { path, link } };
+  }
+
+  /** Deletes what `save` has saved of a version, here or in an earlier session. */
+  async delete({ version, adapter }: Pick<PolicyManifest, 'version' | 'adapter'>): Promise<void> {
+    const path = (await this.#external.get(version)) ?? adapter?.files;
     if (path !== undefined) await this.options.client.deleteCheckpoint(path);
     this.#external.delete(version);
   }
 
-  /** Called before anything is trained, so that the run still has the weights of this version. */
-  async #first(version: number, samplerPath: string): Promise<DownloadedAdapter | undefined> {
-    const { client, log } = this.options;
+  async #ask(version: number, samplerPath: string): Promise<void> {
+    const { client, log, asLinks } = this.options;
+    if (asLinks) {
+      this.#kind = 'external weights';
+      await this.#saveExternal(version).catch((cause: unknown) => {
+        if (!(cause instanceof BadRequest)) throw cause;
+        throw new UserError(
+          `--adapter-store is link, but the backend saves no weights for download (${errorText(cause)}): choose nats or a folder`,
+          { cause },
+        );
+      });
+      return;
+    }
     const first = await probeAdapters(
-      () => client.downloadAdapter(samplerPath),
+      () => client.locateAdapter(samplerPath),
       () => this.#saveExternal(version),
     );
     this.#kind = first.kind;
-    if (first.kind === 'archive') return first.adapter;
-    if (first.kind === 'none') {
-      this.#external.delete(version);
-      const { reasons } = first;
-      log.warn({ reasons }, 'adapters not available; start actors with --sampler tinker');
-    }
-    return undefined;
+    if (first.kind !== 'none') return;
+    this.#external.delete(version);
+    const { reasons } = first;
+    log.warn({ reasons }, 'adapters not available; start actors with --sampler tinker');
   }
 
   #saveExternal(version: number): Promise<string> {

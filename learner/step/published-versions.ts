@@ -1,13 +1,19 @@
 import type { PolicyAdapter, PolicyStore } from '../../shared/broker/policy-store.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import {
+  objectOf,
+  type PolicyManifest,
+  type PublishedAdapter,
+} from '../../shared/wire/policy-manifest.js';
 
 export interface PublishedVersionsOptions {
-  readonly policy: Pick<PolicyStore, 'isWhole' | 'restore'>;
+  readonly policy: Pick<PolicyStore, 'isWhole' | 'republish'>;
   /** How many times the run's data in NATS was restored after an outage. */
   readonly restorations: () => number;
-  /** The adapter of a version; undefined if the backend hands out none. */
-  readonly download: (manifest: PolicyManifest) => Promise<PolicyAdapter | undefined>;
+  /** The adapter of a version for the policy store; undefined if the backend hands out none. */
+  readonly download: (
+    manifest: PolicyManifest,
+  ) => Promise<PolicyAdapter | PublishedAdapter | undefined>;
   /** Rejects if another learner leads the run. */
   readonly confirmLead: () => Promise<void>;
   readonly log: Logger;
@@ -18,12 +24,7 @@ interface Known {
   readonly restorations: number; // as of the last time that NATS had it
 }
 
-/**
- * The versions that actors may still request. A killed NATS server may restart without the newest data
- * that it acknowledged. An actor could then never load a lost version, its tickets would never be
- * answered, and no newer version would be trained without them. So after each outage every version is
- * checked, and published again if anything of it is missing.
- */
+/** The versions that actors may still request, which are published again when something about them changes or is lost. */
 export class PublishedVersions {
   readonly #options: PublishedVersionsOptions;
   readonly #known = new Map<number, Known>(); // rising
@@ -44,14 +45,36 @@ export class PublishedVersions {
     }
   }
 
+  /** Their manifests, the newest first. */
+  get manifests(): PolicyManifest[] {
+    return [...this.#known.values()].map(({ manifest }) => manifest).reverse();
+  }
+
   /**
-   * Publishes versions again that an outage has lost. Must not run concurrently with a publication.
+   * Publishes a version again with this adapter, unless it was forgotten meanwhile. Must not run concurrently with a publication.
+   *
+   * @throws {Error} if another learner leads.
+   */
+  async change(version: number, adapter: PolicyAdapter | PublishedAdapter): Promise<void> {
+    const known = this.#known.get(version);
+    if (known === undefined) return;
+    await this.#options.confirmLead();
+    const isNewest = version === this.#newest;
+    const manifest = await this.#options.policy.republish(known.manifest, adapter, isNewest);
+    if (this.#known.has(version)) this.#known.set(version, { ...known, manifest });
+  }
+
+  /**
+   * Publishes versions again that an outage has lost. A killed NATS server may restart without the newest data
+   * that it acknowledged. An actor could then never load a lost version, its tickets would never be
+   * answered, and no newer version would be trained without them. So after each outage every version is
+   * checked. Must not run concurrently with a publication.
    *
    * @throws {Error} if another learner leads, since it may have replaced the missing versions.
    */
   async restoreLost(): Promise<void> {
     const { policy, restorations, download, confirmLead, log } = this.#options;
-    const newest = Math.max(...this.#known.keys());
+    const newest = this.#newest;
     for (const [version, known] of this.#known) {
       const now = restorations();
       if (known.restorations === now) continue;
@@ -59,10 +82,16 @@ export class PublishedVersions {
       if (!(await policy.isWhole(manifest, version === newest))) {
         await confirmLead();
         log.warn({ version }, 'policy version lost by NATS, publishing it again');
-        const weights = manifest.adapter === undefined ? undefined : await download(manifest);
-        manifest = await policy.restore(manifest, weights, version === newest);
+        const { adapter } = manifest;
+        const isStored = adapter !== undefined && objectOf(adapter) !== undefined;
+        const again = isStored ? await download(manifest) : adapter;
+        manifest = await policy.republish(manifest, again, version === newest);
       }
       if (this.#known.has(version)) this.#known.set(version, { manifest, restorations: now });
     }
+  }
+
+  get #newest(): number {
+    return Math.max(...this.#known.keys());
   }
 }

@@ -2,23 +2,23 @@ import pLimit from 'p-limit';
 import { Gauge } from 'prom-client';
 import { StatTable } from '../report/stat-table.js';
 import type { IdleClock } from './idle-clock.js';
+import { Backoff } from './backoff.js';
 import type { VersionAudit } from './version-audit.js';
 import type { Certificates } from '../groups/certificates.js';
 import type { CanarySource } from './canary-source.js';
-import { AdapterSource } from './adapter-source.js';
+import { type AdapterSupply, type CheckedAdapter, VersionNotFinite } from './adapter-supply.js';
 import { PublishedVersions } from './published-versions.js';
 import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
 import { markHandled } from '../../shared/base/task-scope.js';
-import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
-import { requireFinite, WeightsNotFinite } from '../../shared/model/lora.js';
+import type { Broker } from '../../shared/broker/broker.js';
 import { smallestUsefulVersion, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { AdapterKind } from '../../shared/tinker/capability-probe.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { Canary } from '../../shared/wire/canary.js';
-import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { PolicyManifest, PublishedAdapter } from '../../shared/wire/policy-manifest.js';
 
 const phaseStats = new StatTable<number>([
   {
@@ -37,15 +37,9 @@ const newestPublished = new Gauge({
 
 export interface PublisherOptions {
   readonly broker: Pick<Broker, 'policy' | 'events' | 'actors' | 'restorations'>;
-  readonly client: Pick<
-    TinkerClient,
-    | 'downloadAdapter'
-    | 'downloadExternal'
-    | 'createSamplingSession'
-    | 'deleteCheckpoint'
-    | 'sampler'
-  >;
-  readonly run: Pick<TrainingRun, 'saveWeightsForSampler' | 'saveWeightsExternal'>;
+  readonly client: Pick<TinkerClient, 'createSamplingSession' | 'deleteCheckpoint' | 'sampler'>;
+  readonly run: Pick<TrainingRun, 'saveWeightsForSampler'>;
+  readonly adapters: AdapterSupply;
   readonly backendSamples: boolean;
   readonly canaries: Pick<CanarySource, 'request'>;
   readonly certificates: Pick<Certificates, 'add'>;
@@ -64,18 +58,9 @@ export interface PublisherOptions {
   readonly log: Logger;
 }
 
-/** The weights are not finite, so they are not published and the version before stays in use. */
-export class VersionNotFinite extends Error {
-  override readonly name = 'VersionNotFinite';
-
-  constructor(version: number, why: string) {
-    super(`policy version ${version} is not published: ${why}`);
-  }
-}
-
 /**
  * Makes new weights available to the actors: saves them for sampling, opens one sampling session that
- * all actors share, downloads the adapter for actors that sample by themselves, and publishes the
+ * all actors share, brings the adapter to actors that sample by themselves if there may be any, and publishes the
  * manifest. A backend may lack either the session or the adapter; then every actor must sample the other way.
  */
 export class Publisher {
@@ -83,19 +68,18 @@ export class Publisher {
   readonly #oneAtATime = pLimit(1);
   #newestVersion = -1;
   readonly #metrics: Record<string, number> = {};
-  readonly #adapters: AdapterSource;
   readonly #undeleted: Backoff<number>; // versions whose weights the backend failed to delete
   readonly #published: PublishedVersions;
+  readonly #unavailable = new Set<string>(); // adapters that are not asked for again
 
   constructor(options: PublisherOptions) {
     this.#options = options;
     this.#undeleted = new Backoff(options.now);
     const { broker, confirmLead, log } = options;
-    this.#adapters = new AdapterSource(options);
     this.#published = new PublishedVersions({
       policy: broker.policy,
       restorations: () => broker.restorations,
-      download: (manifest) => this.#download(manifest),
+      download: (manifest) => this.#bring(manifest),
       confirmLead,
       log,
     });
@@ -108,7 +92,7 @@ export class Publisher {
 
   /** How actors get the adapters; known after the first publication. */
   get adapters(): AdapterKind {
-    return this.#adapters.kind;
+    return this.#options.adapters.kind;
   }
 
   /** The newest version that an actor may have seen; set just before its manifest is published. */
@@ -127,7 +111,7 @@ export class Publisher {
     const { run, idle } = this.#options;
     const startedAt = performance.now();
     const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
-    this.#adapters.save(version);
+    this.#options.adapters.save(version);
     const canary = this.#options.canaries.request(version);
     const published = this.#oneAtATime(async () => {
       const samplerPath = await saved;
@@ -138,9 +122,68 @@ export class Publisher {
     return markHandled(published);
   }
 
-  /** Publishes versions again that NATS has lost and actors may still request. */
-  restoreLost(): Promise<void> {
-    return this.#oneAtATime(() => this.#published.restoreLost());
+  /**
+   * Keeps the published versions usable: publishes those again that NATS has lost, with a new link those whose link is about to
+   * expire, and with their adapters those that an actor has begun to need.
+   */
+  maintain(): Promise<void> {
+    return this.#oneAtATime(async () => {
+      await this.#published.restoreLost();
+      await this.#renewLinks();
+      await this.#answerRequests();
+    });
+  }
+
+  async #renewLinks(): Promise<void> {
+    const { adapters } = this.#options;
+    for (const manifest of this.#published.manifests) {
+      const { version, adapter } = manifest;
+      if (adapter === undefined || !adapters.isExpiring(manifest, Date.now())) continue;
+      await this.#change('link', version, async () => {
+        await this.#published.change(version, await adapters.renew(adapter));
+      });
+    }
+  }
+
+  async #answerRequests(): Promise<void> {
+    const due = this.#published.manifests.filter(
+      ({ version, adapterOnRequest }) =>
+        adapterOnRequest === true && !this.#unavailable.has(`adapter ${version}`),
+    );
+    if (due.length === 0 || !(await this.#options.adapters.isAsked())) return;
+    for (const manifest of due) {
+      const { version } = manifest;
+      await this.#change('adapter', version, async () => {
+        const placed = await this.#bring(manifest);
+        if (placed !== undefined) await this.#published.change(version, placed);
+        this.#options.log.info({ version }, 'adapter published, as an actor asked for it');
+      });
+    }
+  }
+
+  /** What the backend refuses is logged and not asked for again: the run goes on with those actors that have what they need. */
+  async #change(
+    what: 'link' | 'adapter',
+    version: number,
+    change: () => Promise<void>,
+  ): Promise<void> {
+    const key = `${what} ${version}`;
+    if (this.#unavailable.has(key)) return;
+    try {
+      await change();
+    } catch (caught) {
+      const isRefused =
+        caught instanceof PermanentError ||
+        caught instanceof UserError ||
+        caught instanceof VersionNotFinite;
+      if (!isRefused) throw caught;
+      this.#unavailable.add(key);
+      const reason = errorText(caught);
+      this.#options.log.error(
+        { version, what, reason },
+        'policy version cannot be published again, so actors that begin to need it wait for a newer one',
+      );
+    }
   }
 
   async #announce(
@@ -148,18 +191,21 @@ export class Publisher {
     samplerPath: string,
     requested: () => Promise<Canary | undefined>,
   ): Promise<void> {
-    const { broker, maxStepsOffPolicy, rewinds, log } = this.#options;
+    const { broker, adapters, maxStepsOffPolicy, rewinds, log } = this.#options;
+    await adapters.find(version, samplerPath);
     const [samplingSessionId, adapter] = await Promise.all([
       this.#open(samplerPath),
-      this.#download({ version, samplerPath }),
+      this.#fetchIfNeeded({ version, samplerPath }),
     ]);
+    const isOnRequest = adapter === undefined && adapters.kind !== 'none';
     if (samplingSessionId === undefined && adapter === undefined) {
       throw new UserError(
         'the backend neither samples nor hands out adapters that reach this machine, so no actor ' +
           'could use the trained weights; use a backend that does one of the two',
       );
     }
-    await this.#requireFinite(version, samplingSessionId, adapter?.bytes);
+    if (adapter === undefined) await this.#requireFiniteToken(version, samplingSessionId);
+    const placed = adapter && (await this.#place(version, adapter));
     const askedAt = performance.now();
     const canary = await requested();
     this.#observe('canary', askedAt);
@@ -176,10 +222,11 @@ export class Publisher {
         samplerPath,
         ...(samplingSessionId === undefined ? {} : { samplingSessionId }),
         ...(canary === undefined ? {} : { canary }),
+        ...(isOnRequest ? { adapterOnRequest: true as const } : {}),
         smallestUsefulVersion: smallestUsefulVersion(version, maxStepsOffPolicy, rewinds),
         consumedBelow: this.#options.consumedBelow(),
       },
-      adapter,
+      placed,
     );
     this.#published.add(manifest, restorations);
     this.#observe('manifest', startedAt);
@@ -188,36 +235,17 @@ export class Publisher {
     await broker.events.emit({ v: 1, at: Date.now(), kind: 'version', version });
   }
 
-  /** Checks the adapter; without one, draws a token as an actor would. */
-  async #requireFinite(
-    version: number,
-    samplingSessionId: string | undefined,
-    adapter: Uint8Array | undefined,
-  ): Promise<void> {
+  /** Without an adapter to look at, draws a token as an actor would. */
+  async #requireFiniteToken(version: number, samplingSessionId: string | undefined): Promise<void> {
+    if (samplingSessionId === undefined) return;
     const startedAt = performance.now();
-    if (adapter !== undefined) {
-      await requireFinite(adapter).catch((caught: unknown) => {
-        if (caught instanceof WeightsNotFinite) throw new VersionNotFinite(version, caught.message);
-        if (!(caught instanceof PermanentError)) throw caught;
-        throw new UserError(
-          `the backend hands out weights of version ${version} that cannot be read: ${caught.message}`,
-          { cause: caught },
-        );
-      });
-    } else if (samplingSessionId !== undefined) {
-      const sampler = this.#options.client.sampler(samplingSessionId);
-      const ask = {
-        prompt: Int32Array.of(0),
-        numSamples: 1,
-        maxTokens: 1,
-        temperature: 1,
-        seed: 0,
-      };
-      const [drawn] = await sampler.sample(ask);
-      const broken = drawn?.logprobs.find((logprob) => !Number.isFinite(logprob));
-      if (broken !== undefined) {
-        throw new VersionNotFinite(version, `a token drawn with it has the logprob ${broken}`);
-      }
+    const sampler = this.#options.client.sampler(samplingSessionId);
+    const prompt = Int32Array.of(0);
+    const ask = { prompt, numSamples: 1, maxTokens: 1, temperature: 1, seed: 0 };
+    const [drawn] = await sampler.sample(ask);
+    const broken = drawn?.logprobs.find((logprob) => !Number.isFinite(logprob));
+    if (broken !== undefined) {
+      throw new VersionNotFinite(version, `a token drawn with it has the logprob ${broken}`);
     }
     this.#observe('check', startedAt);
   }
@@ -230,15 +258,31 @@ export class Publisher {
     return id;
   }
 
-  async #download({
-    version,
-    samplerPath,
-  }: Pick<PolicyManifest, 'version' | 'samplerPath'>): Promise<PolicyAdapter | undefined> {
+  async #fetchIfNeeded(
+    manifest: Pick<PolicyManifest, 'version' | 'samplerPath'>,
+  ): Promise<CheckedAdapter | undefined> {
+    const { adapters, backendSamples } = this.#options;
+    if (backendSamples && !(await adapters.isAsked())) return undefined;
     const startedAt = performance.now();
-    const found = await this.#adapters.fetch(version, samplerPath);
-    if (found === undefined) return undefined;
-    this.#observe('download', startedAt);
-    return { bytes: found.adapter, rank: found.rank, alpha: found.alpha };
+    const fetched = await adapters.fetch(manifest);
+    if (fetched !== undefined) this.#observe('download', startedAt);
+    return fetched;
+  }
+
+  /** Where actors can fetch a version's adapter from now on; undefined if the backend hands out none. */
+  async #bring(manifest: PolicyManifest): Promise<PolicyAdapter | PublishedAdapter | undefined> {
+    const adapter = await this.#options.adapters.fetch(manifest);
+    return adapter && (await this.#place(manifest.version, adapter));
+  }
+
+  async #place(
+    version: number,
+    adapter: CheckedAdapter,
+  ): Promise<PolicyAdapter | PublishedAdapter> {
+    const startedAt = performance.now();
+    const placed = await this.#options.adapters.place(version, adapter);
+    this.#observe('place', startedAt);
+    return placed;
   }
 
   /**
@@ -264,10 +308,11 @@ export class Publisher {
   }
 
   /** @returns false if the deletion is to be retried. */
-  async #deleteWeights({ version, samplerPath }: PolicyManifest): Promise<boolean> {
+  async #deleteWeights(manifest: PolicyManifest): Promise<boolean> {
+    const { version, samplerPath } = manifest;
     try {
       await this.#options.client.deleteCheckpoint(samplerPath);
-      await this.#adapters.delete(version);
+      await this.#options.adapters.delete(manifest);
     } catch (caught) {
       const isFinal = caught instanceof PermanentError || caught instanceof UserError;
       if (!isFinal) this.#undeleted.failed(version);
@@ -288,33 +333,3 @@ export class Publisher {
 function padded(version: number): string {
   return String(version).padStart(6, '0');
 }
-
-/** Decides when to retry failed operations: after a pause that doubles with each failure. */
-export class Backoff<Key> {
-  readonly #failures = new Map<Key, { readonly count: number; readonly dueAt: number }>();
-  readonly #now: () => number;
-
-  /** @param now in ms, of a clock that only rises. */
-  constructor(now: () => number = () => performance.now()) {
-    this.#now = now;
-  }
-
-  failed(key: Key): void {
-    const count = (this.#failures.get(key)?.count ?? 0) + 1;
-    const pauseMs = Math.min(firstPauseMs * 2 ** (count - 1), longestPauseMs);
-    this.#failures.set(key, { count, dueAt: this.#now() + pauseMs });
-  }
-
-  done(key: Key): void {
-    this.#failures.delete(key);
-  }
-
-  /** The keys whose pause is not over. */
-  waiting(): Key[] {
-    const now = this.#now();
-    return [...this.#failures].flatMap(([key, { dueAt }]) => (dueAt > now ? [key] : []));
-  }
-}
-
-const firstPauseMs = 5_000;
-const longestPauseMs = 600_000;

@@ -19,7 +19,8 @@ import type { ActorAudit } from './actor-audit.js';
 import { damagingActors, StepDamaged } from './damage.js';
 import type { LearningRateSchedule } from './learning-rate-schedule.js';
 import type { CollectedStep } from './collected-step.js';
-import { type Publisher, VersionNotFinite } from './publisher.js';
+import { VersionNotFinite } from './adapter-supply.js';
+import type { Publisher } from './publisher.js';
 import { reportStep, type TrainedGroup } from './step-report.js';
 
 const stepsTrained = new Counter({

@@ -33,6 +33,7 @@ export interface VersionAuditOptions {
   readonly seed: number;
   readonly temperature: number; // of sampling
   readonly trainer: Arithmetic;
+  readonly isAdapterRounded?: boolean; // whether actors may sample with the version's adapter in bfloat16
   /** Called when two groups of an actor are not what the versions that they name would give. */
   readonly onDeceit: (actor: string, gap: number, bound: number, version: number) => Promise<void>;
   readonly log: Logger;
@@ -43,6 +44,8 @@ export interface VersionAuditOptions {
  * off, so it is wider than the band of a canary. Only that of fp32 is measured.
  */
 const gapBounds: Readonly<Record<Arithmetic, number>> = { fp32: 2e-4, bf16: 0.1, fp8: 0.3 };
+/** How much wider it is for adapters in bfloat16: seven times the largest of 656 groups. */
+const roundedAdapterGap = 0.005;
 
 /** Rollouts of a group that are compared. */
 const maxRollouts = 4;
@@ -102,7 +105,7 @@ export class VersionAudit {
   }
 
   async #compare({ actor, promptTokens, rollouts, certificate }: RolloutGroup): Promise<void> {
-    const { client, temperature, trainer, onDeceit, log } = this.#options;
+    const { client, temperature, trainer, isAdapterRounded, onDeceit, log } = this.#options;
     const pairs: TokenPairs[] = [];
     let version = -1;
     for (const { versions, tokens, behaviorLogprobs } of rollouts) {
@@ -122,7 +125,8 @@ export class VersionAudit {
       audits.inc({ outcome: 'unavailable' });
       return;
     }
-    const bound = gapBounds[coarser(trainer, certificate?.arithmetic ?? 'bf16')];
+    const ofArithmetic = gapBounds[coarser(trainer, certificate?.arithmetic ?? 'bf16')];
+    const bound = ofArithmetic + (isAdapterRounded === true ? roundedAdapterGap : 0);
     gaps.observe(gap);
     const differs = gap > bound;
     audits.inc({ outcome: differs ? 'differs' : 'agrees' });

@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash, type Hash, randomUUID } from 'node:crypto';
 import { headers } from 'nats';
 import pLimit from 'p-limit';
 import { z } from 'zod';
@@ -90,6 +90,11 @@ export class ObjectBucket {
    * @throws {PermanentError} if it is too large, or does not match its entry.
    */
   async get(name: string): Promise<Uint8Array | undefined> {
+    return (await this.read(name))?.bytes;
+  }
+
+  /** The same as `get`, with the SHA-256 in hexadecimal, for which the bytes are not read a second time. */
+  async read(name: string): Promise<{ bytes: Uint8Array; sha256: string } | undefined> {
     const info = await this.#info(name);
     if (info === undefined) return undefined;
     const maxBytes = await this.#maxBytes();
@@ -98,11 +103,15 @@ export class ObjectBucket {
         `object ${name} of ${this.#bucket} has ${info.size} bytes; at most ${maxBytes} are read`,
       );
     }
-    const bytes = await this.#chunks(info);
-    if (digestOf(bytes) === info.digest) return bytes;
+    const { bytes, hash } = await this.#chunks(info);
+    const digest = hash.digest();
+    const text = entryDigest(digest);
+    if (text === info.digest && bytes.byteLength === info.size) {
+      return { bytes, sha256: digest.toString('hex') };
+    }
     if ((await this.#info(name))?.nuid !== info.nuid) return undefined; // deleted during the read
     throw new PermanentError(
-      `object ${name} of ${this.#bucket} is damaged: its entry says ${info.size} bytes with ${info.digest}, but ${bytes.byteLength} with ${digestOf(bytes)} are stored`,
+      `object ${name} of ${this.#bucket} is damaged: its entry says ${info.size} bytes with ${info.digest}, but ${bytes.byteLength} with ${text} are stored`,
     );
   }
 
@@ -133,21 +142,24 @@ export class ObjectBucket {
     }
   }
 
-  /** Reads at most the size that the entry states, however many chunks are stored. */
-  async #chunks({ nuid, size, chunks }: ObjectInfo): Promise<Uint8Array> {
-    const parts: Uint8Array[] = [];
-    let bytes = 0;
+  /** Reads at most the size that the entry states, however many chunks are stored, into one block of memory. */
+  async #chunks({ nuid, size, chunks }: ObjectInfo): Promise<{ bytes: Uint8Array; hash: Hash }> {
+    const hash = createHash('sha256');
+    const bytes = new Uint8Array(size);
+    let filled = 0;
+    let count = 0;
     if (chunks > 0) {
       const subject = this.#chunkSubject(nuid);
       for await (const { data } of held(this.#link, this.#stream, subject, this.#link.signal)) {
-        bytes += data.byteLength;
-        if (bytes > size) break;
-        parts.push(data);
-        if (parts.length === chunks) break;
+        if (filled + data.byteLength > size) break;
+        bytes.set(data, filled);
+        hash.update(data);
+        filled += data.byteLength;
+        if (++count === chunks) break;
       }
     }
     this.#link.signal.throwIfAborted();
-    return new Uint8Array(Buffer.concat(parts));
+    return { bytes: bytes.subarray(0, filled), hash };
   }
 
   /**
@@ -228,6 +240,10 @@ export class ObjectBucket {
 }
 
 function digestOf(bytes: Uint8Array): string {
-  const base64 = createHash('sha256').update(bytes).digest('base64');
-  return `SHA-256=${base64.replaceAll('+', '-').replaceAll('/', '_')}`;
+  return entryDigest(createHash('sha256').update(bytes).digest());
+}
+
+/** A SHA-256 in the form of an object's entry. */
+function entryDigest(digest: Buffer): string {
+  return `SHA-256=${digest.toString('base64').replaceAll('+', '-').replaceAll('/', '_')}`;
 }

@@ -1,6 +1,13 @@
 import { sha256 } from '../base/bytes.js';
 import { PermanentError } from '../base/errors.js';
-import { PolicyManifest } from '../wire/policy-manifest.js';
+import {
+  type AdapterFormat,
+  maxAdapterBytes,
+  objectOf,
+  objectUri,
+  PolicyManifest,
+  type PublishedAdapter,
+} from '../wire/policy-manifest.js';
 import { KeyValue } from './key-value.js';
 import type { Link } from './link.js';
 import { ObjectBucket } from './object-bucket.js';
@@ -14,6 +21,8 @@ export interface PolicyAdapter {
   readonly bytes: Uint8Array;
   readonly rank: number;
   readonly alpha: number;
+  readonly format?: AdapterFormat; // of its weights
+  readonly files?: string; // what the backend saved for download
 }
 
 /** The published policy versions of a run: manifests by version, and their adapters. */
@@ -35,12 +44,16 @@ export class PolicyStore {
    * names already exists. The current version may be published again, for instance with a new sampling
    * session; an older one may not.
    *
+   * @param adapter its bytes, to be stored here; or where it is.
    * A learner that was replaced without noticing cannot damage anything: its adapter has its own name, and
    * each manifest is written by compare-and-set over what it read at the start.
    *
    * @throws {Error} if another learner has published this version or publishes it concurrently.
    */
-  async publish(update: PolicyUpdate, adapter?: PolicyAdapter): Promise<PolicyManifest> {
+  async publish(
+    update: PolicyUpdate,
+    adapter?: PolicyAdapter | PublishedAdapter,
+  ): Promise<PolicyManifest> {
     const { version } = update;
     const key = `v${version}`;
     const before = await this.#manifests.get(PolicyManifest, key); // read before `current`, so that a concurrent write is noticed
@@ -52,7 +65,7 @@ export class PolicyStore {
     }
     const hasOtherWeights = current?.value.samplerPath !== update.samplerPath;
     if (version === current?.value.version && hasOtherWeights) throw publishedByAnother(version);
-    const manifest = await this.#withAdapter(update, adapter);
+    const manifest = await this.#withAdapter(update, adapter, before?.value);
     const write = (where: string, expected: number | undefined) =>
       this.#manifests.compareAndSet(PolicyManifest, where, manifest, expected);
     const isWritten =
@@ -67,18 +80,17 @@ export class PolicyStore {
   }
 
   /**
-   * Whether all parts of a published version can be read.
+   * Whether all parts of a published version that are kept here can be read.
    *
    * @param isNewest whether `current` should name it.
    */
   async isWhole(manifest: PolicyManifest, isNewest: boolean): Promise<boolean> {
     const found = [await this.at(manifest.version), ...(isNewest ? [await this.current()] : [])];
     if (found.some((each) => each?.publishedAt !== manifest.publishedAt)) return false;
-    const { adapter } = manifest;
-    if (adapter === undefined) return true;
+    const object = manifest.adapter && objectOf(manifest.adapter);
+    if (object === undefined) return true;
     try {
-      const bytes = await this.#weights.get(adapter.object);
-      return bytes !== undefined && sha256(bytes) === adapter.sha256;
+      return (await this.#weights.read(object))?.sha256 === manifest.adapter?.sha256;
     } catch (caught) {
       if (caught instanceof PermanentError) return false; // its chunks do not match its entry
       throw caught;
@@ -86,21 +98,22 @@ export class PolicyStore {
   }
 
   /**
-   * Republishes the parts of a version that the server has lost.
+   * Publishes a version again: parts of it were lost, or its adapter is now somewhere, or elsewhere.
    *
+   * @param adapter as for `publish`.
    * @param isNewest whether `current` should name it. The manifest of an older version is written only to its
    *   own key.
    * @throws {Error} if another learner has published since.
    */
-  async restore(
+  async republish(
     { v: _v, adapter: _adapter, publishedAt: _at, ...update }: PolicyManifest,
-    adapter: PolicyAdapter | undefined,
+    adapter: PolicyAdapter | PublishedAdapter | undefined,
     isNewest: boolean,
   ): Promise<PolicyManifest> {
     if (isNewest) return await this.publish(update, adapter);
     const key = `v${update.version}`;
     const before = await this.#manifests.get(PolicyManifest, key);
-    const manifest = await this.#withAdapter(update, adapter);
+    const manifest = await this.#withAdapter(update, adapter, before?.value);
     const revision = await this.#manifests.compareAndSet(
       PolicyManifest,
       key,
@@ -127,6 +140,16 @@ export class PolicyStore {
       .sort((a, b) => a - b);
   }
 
+  /** Returns the manifests of the versions that are not retired, in rising order. */
+  async manifests(): Promise<PolicyManifest[]> {
+    const found: PolicyManifest[] = [];
+    for (const version of await this.versions()) {
+      const manifest = await this.at(version);
+      if (manifest !== undefined) found.push(manifest);
+    }
+    return found;
+  }
+
   /**
    * Yields the current manifest, then each newer one; versions replaced between two polls are skipped, and a
    * republished version is yielded again. Versions and revisions rise unless the server loses acknowledged
@@ -151,24 +174,24 @@ export class PolicyStore {
   }
 
   /**
-   * Reads the adapter's bytes.
+   * Reads the bytes of an adapter that is stored here; `AdapterLoader` reads it from anywhere.
    *
    * @throws {PermanentError} if they do not match the manifest.
    * @throws {Error} if the adapter was retired in favor of a newer version.
    */
-  async fetchAdapter(manifest: PolicyManifest): Promise<Uint8Array> {
-    const { version, adapter } = manifest;
-    if (adapter === undefined) {
-      throw new PermanentError(`policy version ${version} was published without an adapter`);
+  async fetchAdapter({ version, adapter }: PolicyManifest): Promise<Uint8Array> {
+    const object = adapter && objectOf(adapter);
+    if (object === undefined) {
+      throw new PermanentError(`policy version ${version} has no adapter in the object store`);
     }
-    const bytes = await this.#weights.get(adapter.object);
-    if (bytes === undefined) {
+    const found = await this.#weights.read(object);
+    if (found === undefined) {
       throw new Error(`the adapter of policy version ${version} has been retired`);
     }
-    const digest = sha256(bytes);
-    if (digest !== adapter.sha256) {
+    const { bytes, sha256: digest } = found;
+    if (digest !== adapter?.sha256) {
       throw new PermanentError(
-        `the adapter of policy version ${version} has SHA-256 ${digest} (${bytes.byteLength} bytes), its manifest says ${adapter.sha256} (${adapter.bytes} bytes)`,
+        `the adapter of policy version ${version} has SHA-256 ${digest} (${bytes.byteLength} bytes), its manifest says ${adapter?.sha256} (${adapter?.bytes} bytes)`,
       );
     }
     return bytes;
@@ -195,7 +218,8 @@ export class PolicyStore {
     for (const version of retired) {
       const manifest = await this.at(version);
       // The manifest last: a retry after a crash needs it to find what to delete.
-      if (manifest?.adapter !== undefined) await this.#weights.delete(manifest.adapter.object);
+      const object = manifest?.adapter && objectOf(manifest.adapter);
+      if (object !== undefined) await this.#weights.delete(object);
       if (manifest !== undefined && !(await forget(manifest))) continue;
       await this.#manifests.delete(`v${version}`);
       gone.push(version);
@@ -203,18 +227,29 @@ export class PolicyStore {
     return gone;
   }
 
-  /** Stores the adapter. @returns the manifest that names it. */
-  async #withAdapter(update: PolicyUpdate, adapter?: PolicyAdapter): Promise<PolicyManifest> {
-    const manifest: PolicyManifest = { ...update, v: 1, publishedAt: Date.now() };
-    if (adapter === undefined) return manifest;
-    const { bytes, rank, alpha } = adapter;
+  /**
+   * Stores the adapter, unless it is elsewhere.
+   *
+   * @param before the same version as it was published before. Actors recognize the newer one by its time, even if
+   *   the clock was set back meanwhile.
+   * @returns the manifest that names the adapter.
+   */
+  async #withAdapter(
+    update: PolicyUpdate,
+    adapter: PolicyAdapter | PublishedAdapter | undefined,
+    before: PolicyManifest | undefined,
+  ): Promise<PolicyManifest> {
+    const publishedAt = Math.max(Date.now(), (before?.publishedAt ?? 0) + 1);
+    if (adapter === undefined) return { ...update, v: 1, publishedAt };
+    const { adapterOnRequest: _, ...rest } = update;
+    const manifest: PolicyManifest = { ...rest, v: 1, publishedAt };
+    if ('uri' in adapter) return { ...manifest, adapter };
+    const { bytes, ...scale } = adapter;
     const digest = sha256(bytes);
-    const object = `adapter-${update.version}-${digest.slice(0, 16)}`;
+    const object = adapterName(update.version, digest);
     await this.#weights.put(object, bytes, { replaces: true });
-    return {
-      ...manifest,
-      adapter: { object, sha256: digest, bytes: bytes.byteLength, rank, alpha },
-    };
+    const contents = { sha256: digest, bytes: bytes.byteLength, ...scale };
+    return { ...manifest, adapter: { uri: objectUri(object), ...contents } };
   }
 
   /** Removes the traces of a manifest that lost to another learner's manifest of the same version. */
@@ -223,8 +258,9 @@ export class PolicyStore {
     if (current?.version === version) {
       await this.#manifests.put(PolicyManifest, `v${version}`, current); // replaces ours, if it was written
     }
-    if (adapter === undefined || current?.adapter?.object === adapter.object) return;
-    await this.#weights.delete(adapter.object);
+    const object = adapter && objectOf(adapter);
+    if (object === undefined || current?.adapter?.uri === adapter?.uri) return;
+    await this.#weights.delete(object);
   }
 }
 
@@ -232,5 +268,7 @@ function publishedByAnother(version: number): Error {
   return new Error(`cannot publish policy version ${version}: another learner has published it`);
 }
 
-/** Maximum size of an adapter, the same as for one from the backend. */
-const maxAdapterBytes = 2 ** 31;
+/** The name of a version's adapter: a restored learner may make a version again, with other weights. */
+export function adapterName(version: number, digest: string): string {
+  return `adapter-${version}-${digest.slice(0, 16)}`;
+}

@@ -3,11 +3,14 @@ import { createRandom } from '../base/random.js';
 import type { ModelConfig } from './model-config.js';
 import { linearModules } from './parameters.js';
 import {
+  encodeHeader,
   encodeSafetensors,
   firstNotFinite,
   parseSafetensors,
+  toBfloat16,
   toFloat32,
   type Tensor,
+  type TensorPlace,
 } from './safetensors.js';
 
 /** A LoRA adapter: the weights that RL trains, and the content of a policy version. */
@@ -145,6 +148,43 @@ export function decodeAdapter(
   // PEFT's files have layer 10 before layer 2.
   const ordered = [...tensors].sort(([a], [b]) => layerOf(a) - layerOf(b));
   return { rank, alpha, tensors: new Map(ordered) };
+}
+
+/**
+ * The number format of the weights in an `adapter_model.safetensors`, by its name there; undefined if it has several.
+ *
+ * @throws {PermanentError} when the file is broken.
+ */
+export function weightFormat(safetensors: Uint8Array): TensorPlace['dtype'] | undefined {
+  const entries = parseSafetensors(safetensors, 'the adapter').values();
+  const [format, ...others] = new Set(Array.from(entries, ({ dtype }) => dtype));
+  return others.length === 0 ? format : undefined;
+}
+
+/**
+ * The same `adapter_model.safetensors` with its weights in bfloat16, each rounded to the nearest, ties to even, as torch does.
+ * Weights that are in bfloat16 already stay as they are. Yields to other work after each tensor.
+ *
+ * @throws {PermanentError} when the file is broken.
+ */
+export async function roundToBfloat16(safetensors: Uint8Array): Promise<Uint8Array> {
+  const entries = [...parseSafetensors(safetensors, 'the adapter')];
+  if (entries.every(([, { dtype }]) => dtype === 'BF16')) return safetensors;
+  const places = entries.map(([name, { dims }]) => [name, { dtype: 'BF16', dims }] as const);
+  const start = encodeHeader(places, { format: 'pt' });
+  const weights = entries.reduce((sum, [, { dims }]) => sum + dims.reduce((a, b) => a * b, 1), 0);
+  const file = new Uint8Array(start.byteLength + 2 * weights);
+  file.set(start);
+  let at = start.byteLength;
+  for (const [, entry] of entries) {
+    const { dtype, bytes } = entry;
+    const words = dtype === 'BF16' ? undefined : toBfloat16(toFloat32(entry));
+    const rounded = words === undefined ? bytes : new Uint8Array(words.buffer);
+    file.set(rounded, at);
+    at += rounded.byteLength;
+    await new Promise(setImmediate);
+  }
+  return file;
 }
 
 /** Weights that are NaN or infinite; sampling with them gives tokens without finite logprobs. */

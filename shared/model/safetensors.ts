@@ -199,9 +199,13 @@ export function encodeSafetensors(
 /** Rounds to bfloat16, the upper half of a float32: to the nearest, ties to even. */
 export function toBfloat16(values: Float32Array): Uint16Array {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
-  return Uint16Array.from(words, (word, i) =>
-    Number.isNaN(values[i]) ? 0x7fc0 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16,
-  );
+  const rounded = new Uint16Array(values.length);
+  for (let i = 0; i < rounded.length; i++) {
+    const word = words[i]!;
+    const isNaN = (word & 0x7fffffff) > 0x7f800000;
+    rounded[i] = isNaN ? 0x7fc0 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
+  }
+  return rounded;
 }
 
 /** Converts IEEE 754 binary16 to a number. */

@@ -14,6 +14,22 @@ export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
   fp8: { largest: 20, mean: 0.05 }, // not measured
 };
 
+/**
+ * How much further two honest computations may be apart if the sampler has the trainer's adapter only in bfloat16.
+ * docs/policy-identity.md has the measurements.
+ */
+export const roundedAdapterBand: LogprobBand = { largest: 0.05, mean: 0.001 };
+
+/** The band of an arithmetic, for an adapter that is the trainer's own or rounded to half precision. */
+export function bandOf(arithmetic: Arithmetic, isAdapterRounded: boolean): LogprobBand {
+  const band = logprobBands[arithmetic];
+  if (!isAdapterRounded) return band;
+  return {
+    largest: band.largest + roundedAdapterBand.largest,
+    mean: band.mean + roundedAdapterBand.mean,
+  };
+}
+
 /** Logprobs of given tokens as a sampler computes them. */
 export interface TokenScores {
   readonly logprobs: Float32Array; // [n], natural log

@@ -42,15 +42,60 @@ export async function downloadAdapter(
 }
 
 /**
+ * Finds out whether `downloadAdapter` can fetch an adapter, without fetching it.
+ *
+ * @throws {AdapterOutOfReach} if not.
+ */
+export async function locateAdapter(
+  http: TinkerHttp,
+  path: TinkerPath,
+  checkpointDir: string | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const url = await locate(http, path, signal);
+  if (url.protocol !== 'file:') return;
+  const folder = adapterFolder(url, path, checkpointDir);
+  for (const file of Object.keys(maxBytes)) await sizeOf(join(folder, file));
+}
+
+/** A signed link to an adapter's weights, which works without a key for a while. */
+export interface SignedLink {
+  readonly url: string;
+  readonly expiresAt: number; // ms since the epoch
+}
+
+/** What the server is assumed to mean if it names no time, as the SDK does. */
+const usualLinkMs = 15 * 60_000;
+
+/**
  * Fetches an adapter that `save_weights_external` has saved: the server names a signed URL for each of its files.
  *
+ * @returns the adapter, and the link to its weights.
  * @throws {BadAnswer} if it names none for one of the two.
  */
 export async function downloadExternal(
   http: TinkerHttp,
   path: TinkerPath,
   signal: AbortSignal,
-): Promise<DownloadedAdapter> {
+): Promise<DownloadedAdapter & { readonly link: SignedLink }> {
+  const { links, link } = await externalLinks(http, path, signal);
+  const files: Files = {};
+  for (const { file, limit, url } of links) {
+    files[file] = await fetchBytes(http, `download of ${file}`, url, limit, signal);
+  }
+  return { ...adapterOf(files, links.find(({ file }) => file === configFile)!.url), link };
+}
+
+/** A new link to weights that `save_weights_external` has saved. @throws {BadAnswer} if the server names none. */
+export async function signLink(
+  http: TinkerHttp,
+  path: TinkerPath,
+  signal: AbortSignal,
+): Promise<SignedLink> {
+  return (await externalLinks(http, path, signal)).link;
+}
+
+async function externalLinks(http: TinkerHttp, path: TinkerPath, signal: AbortSignal) {
   const operation = 'external_weights_urls';
   const request = {
     operation,
@@ -58,17 +103,16 @@ export async function downloadExternal(
     path: `${checkpointUrl(path)}/${operation}`,
   } as const;
   const answer = await http.call(request, signal, { max500s: 1 });
-  const { urls } = answer.parse(ExternalWeightsUrls);
+  const { urls, expires } = answer.parse(ExternalWeightsUrls);
   const links = Object.entries(maxBytes).map(([file, limit]) => {
     const [, link = ''] = Object.entries(urls).find(([name]) => basename(name) === file) ?? [];
     if (!URL.canParse(link, answer.url)) throw answer.unexpected(`it has no URL of ${file}`);
     return { file, limit, url: new URL(link, answer.url) };
   });
-  const files: Files = {};
-  for (const { file, limit, url } of links) {
-    files[file] = await fetchBytes(http, `download of ${file}`, url, limit, signal);
-  }
-  return adapterOf(files, links.find(({ file }) => file === configFile)!.url);
+  const until = Date.parse(expires ?? '');
+  const expiresAt = until > Date.now() ? until : Date.now() + usualLinkMs; // or the clocks differ
+  const weights = links.find(({ file }) => file === weightsFile)!.url;
+  return { links, link: { url: weights.href, expiresAt } };
 }
 
 function adapterOf(files: Files, url: URL): DownloadedAdapter {
@@ -182,31 +226,40 @@ async function readTar(url: URL, bytes: Uint8Array): Promise<Files> {
 
 async function readDirectory(
   url: URL,
-  { runId, name }: TinkerPath,
+  path: TinkerPath,
   checkpointDir: string | undefined,
 ): Promise<Files> {
+  const folder = adapterFolder(url, path, checkpointDir);
+  const files: Files = {};
+  for (const [file, limit] of Object.entries(maxBytes)) {
+    const place = join(folder, file);
+    const size = await sizeOf(place);
+    if (size > limit) throw new PermanentError(`${place} has ${size} bytes, more than ${limit}`);
+    files[file] = await readFile(place).catch(onServersDisk);
+  }
+  return files;
+}
+
+function sizeOf(place: string): Promise<number> {
+  return stat(place).then(({ size }) => size, onServersDisk);
+}
+
+function onServersDisk(caught: unknown): never {
+  throw outOfReach(`the server keeps the adapter on its own disk: ${errorText(caught)}`, caught);
+}
+
+function adapterFolder(
+  url: URL,
+  { runId, name }: TinkerPath,
+  checkpointDir: string | undefined,
+): string {
   const named = checkpointDir === undefined ? localPath(url) : join(checkpointDir, runId, name);
   const folder = basename(named) === 'adapter' ? dirname(named) : named;
   if (basename(folder) !== name) {
     // A server may make us read only the adapter of the requested checkpoint.
     throw outOfReach(`the server names ${folder} for the checkpoint ${name}`);
   }
-  const files: Files = {};
-  for (const [file, limit] of Object.entries(maxBytes)) {
-    const place = join(folder, 'adapter', file);
-    try {
-      const { size } = await stat(place);
-      if (size > limit) throw new PermanentError(`${place} has ${size} bytes, more than ${limit}`);
-      files[file] = await readFile(place);
-    } catch (caught) {
-      if (caught instanceof PermanentError) throw caught;
-      throw outOfReach(
-        `the server keeps the adapter on its own disk: ${errorText(caught)}`,
-        caught,
-      );
-    }
-  }
-  return files;
+  return join(folder, 'adapter');
 }
 
 function localPath(url: URL): string {

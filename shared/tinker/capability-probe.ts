@@ -1,7 +1,6 @@
 import type { z } from 'zod';
 import { errorText } from '../base/errors.js';
 import { isAbort } from '../base/task-scope.js';
-import type { DownloadedAdapter } from './adapter-archive.js';
 import type { Answer } from './answer.js';
 import {
   CopyWeightsRequest,
@@ -103,25 +102,26 @@ export async function probePromptLogprobs(
 /** How a server hands out adapters; `none`: only it can sample with them. */
 export type AdapterKind = 'archive' | 'external weights' | 'none';
 
-/** The first adapter that was asked for: its bytes, or the path of its files, or why there is none. */
+/** The first adapter that was asked for: in an archive, or the path of its files, or why there is none. */
 export type FirstAdapter =
-  | { readonly kind: 'archive'; readonly adapter: DownloadedAdapter }
+  | { readonly kind: 'archive' }
   | { readonly kind: 'external weights'; readonly path: string }
   | { readonly kind: 'none'; readonly reasons: readonly string[] };
 
 /**
  * Finds out how a server hands out adapters.
  *
- * @param download gets one from its archive.
+ * @param find gets one from its archive, or finds out whether that would work.
  * @param saveExternal saves it in files to download, where there are no archives.
  */
 export async function probeAdapters(
-  download: () => Promise<DownloadedAdapter>,
+  find: () => Promise<unknown>,
   saveExternal: () => Promise<string>,
 ): Promise<FirstAdapter> {
   const reasons: string[] = [];
   try {
-    return { kind: 'archive', adapter: await download() };
+    await find();
+    return { kind: 'archive' };
   } catch (caught) {
     if (!(caught instanceof AdapterOutOfReach)) throw caught;
     reasons.push(errorText(caught));

@@ -1,6 +1,13 @@
 import { errorText, UserError } from '../base/errors.js';
 import { TaskScope } from '../base/task-scope.js';
-import { downloadAdapter, downloadExternal, type DownloadedAdapter } from './adapter-archive.js';
+import {
+  downloadAdapter,
+  downloadExternal,
+  locateAdapter,
+  signLink,
+  type DownloadedAdapter,
+  type SignedLink,
+} from './adapter-archive.js';
 import { CheckpointList, CreateModelRequest, UntypedFuture } from './api.js';
 import { CreateSamplingSessionRequest, CreateSamplingSessionResponse } from './sampling-api.js';
 import {
@@ -191,9 +198,22 @@ export class TinkerClient implements AsyncDisposable {
     return downloadAdapter(this.http, path, this.options.checkpointDir, this.#scope.signal);
   }
 
-  /** Downloads an adapter that was saved for it, from a server without archives. */
-  async downloadExternal(tinkerPath: string): Promise<DownloadedAdapter> {
+  /** Whether `downloadAdapter` would work, without a download. @throws {AdapterOutOfReach} if not. */
+  async locateAdapter(tinkerPath: string): Promise<void> {
+    const path = parseTinkerPath(tinkerPath);
+    await locateAdapter(this.http, path, this.options.checkpointDir, this.#scope.signal);
+  }
+
+  /** Downloads an adapter that was saved for it, from a server without archives, by a link that others may use too. */
+  async downloadExternal(
+    tinkerPath: string,
+  ): Promise<DownloadedAdapter & { readonly link: SignedLink }> {
     return downloadExternal(this.http, parseTinkerPath(tinkerPath), this.#scope.signal);
+  }
+
+  /** A new link to an adapter that was saved for download. */
+  async signLink(tinkerPath: string): Promise<SignedLink> {
+    return signLink(this.http, parseTinkerPath(tinkerPath), this.#scope.signal);
   }
 
   /** Lists the checkpoints of a run, of all kinds. */

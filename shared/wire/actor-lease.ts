@@ -10,8 +10,8 @@ export type SamplerKind = z.infer<typeof SamplerKind>;
 export const ActorLease = z.strictObject({
   v: z.literal(1),
   actor: z.string().min(1).max(128),
-  version: z.int().nonnegative().optional(), // the policy version that it samples with; absent: it has refused every one
-  sampler: SamplerKind,
+  version: z.int().nonnegative().optional(), // the policy version that it samples with; absent: it has refused every one, or waits for an adapter
+  sampler: SamplerKind, // any but `tinker` needs the adapters of versions
   groups: z.int().nonnegative(), // groups sampled since it started
   inFlight: z.int().nonnegative(), // groups being sampled now
   limit: z.int().positive(), // groups that it can sample at once

@@ -23,7 +23,7 @@ export function publishedAdapter(version: number, config: ModelConfig) {
 
 /** The manifest of a version that hands out its weights. */
 export function manifestWithAdapter(version: number): PolicyManifest {
-  const object = `adapter-${version}`;
-  const adapter = { object, sha256: '0'.repeat(64), bytes: 1, ...scale };
+  const uri = `nats:adapter-${version}`;
+  const adapter = { uri, sha256: '0'.repeat(64), bytes: 1, ...scale };
   return manifest(version, { adapter });
 }

@@ -9,6 +9,7 @@ import { readModelDirectory, type ModelDirectory } from '../../shared/model/mode
 import { readWeights } from '../../shared/model/model-weights.js';
 import { writeModelDirectory } from '../../shared/model/model-writer.js';
 import { Scorer } from '../../shared/model/scorer.js';
+import { roundedAdapterBand } from '../../shared/rl/canary.js';
 import { canaryDigest, type Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { silent } from '../support/broker.js';
@@ -30,12 +31,12 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
   let canary: Canary;
   let fetched: Adapter; // what the sampler gets for the version
 
-  const policies = {
+  const adapters = {
     fetchAdapter: () => Promise.resolve(encodeAdapter(fetched).safetensors),
   };
   const start = (model: ModelDirectory) =>
     OnnxSampler.start({
-      ...{ directory: model, threads: 1, concurrency: 1, onAdoption: 'keep' as const, policies },
+      ...{ directory: model, threads: 1, concurrency: 1, onAdoption: 'keep' as const, adapters },
       ...{ log: silent, signal: never },
     });
 
@@ -158,6 +159,28 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
     await assert.rejects(require('fp32', 'fp32'), /fp32 allows 0.001 and 0.0002/);
     await require('bf16', 'fp32');
     await require('fp32', 'bf16');
+  });
+
+  it('an adapter that the learner has rounded allows a larger difference, but not at the backend, which has its own', async () => {
+    fetched = adapterOf(version, directory.config);
+    await using sampler = await start(directory);
+    await sampler.load(manifest, never);
+    const require = (format: 'F32' | 'BF16', kind: 'onnx' | 'tinker', by: number) => {
+      const logprobs = canary.logprobs.map((logprob) => logprob - by);
+      const adapter = { ...manifest.adapter!, format };
+      return new CanaryCheck(
+        { kind, engine: sampler.engine, score: (...asked) => sampler.score(...asked) },
+        'fp32',
+      ).require({ ...manifest, adapter, canary: { ...canary, logprobs } }, never);
+    };
+    const { mean } = roundedAdapterBand;
+    await require('BF16', 'onnx', 0.9 * mean);
+    await assert.rejects(require('F32', 'onnx', 0.9 * mean), CanaryNotReproduced);
+    await assert.rejects(require('BF16', 'tinker', 0.9 * mean), CanaryNotReproduced);
+    await assert.rejects(
+      require('BF16', 'onnx', mean + 3e-4),
+      /fp32 with an adapter in BF16 allows 0\.\d+ and 0\.\d+\. /,
+    );
   });
 
   it('a version without a canary passes without a certificate', async () => {

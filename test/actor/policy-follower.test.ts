@@ -8,6 +8,7 @@ import { CanaryNotReproduced, type CanaryCheck } from '../../actor/canary-check.
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/base/errors.js';
 import type { Sampler } from '../../actor/sampler/sampler.js';
+import { AdapterAwaited } from '../../shared/run/adapters/adapter-loader.js';
 import { WeightsNotFinite } from '../../shared/model/lora.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest } from './values.js';
@@ -52,14 +53,15 @@ function followed(
   after(() => {
     stop.abort();
   });
+  const quietly = (next: PolicyManifest) => published.set(next.version, next);
   const republish = (next: PolicyManifest): void => {
-    published.set(next.version, next);
+    quietly(next);
     news.emit('manifest', next);
   };
   const publish = (...versions: number[]): void => {
     for (const version of versions) republish(manifest(version));
   };
-  return { policies, publish, republish, calls, admitted, following };
+  return { policies, publish, republish, quietly, calls, admitted, following };
 }
 
 const never = new AbortController().signal;
@@ -112,6 +114,50 @@ describe('following the policy', () => {
     using hold = await policies.holdExactly(0, never);
     assert.deepEqual(calls, ['load 0', 'load 0', 'load 1']);
     assert.equal(hold.manifest.samplingSessionId, 'another');
+  });
+
+  it('the follower loads nothing again when only the place of a loaded adapter changes', async () => {
+    const { policies, publish, republish, calls } = followed();
+    const contents = { sha256: 'a'.repeat(64), bytes: 1, rank: 2, alpha: 4 };
+    const at = (uri: string, publishedAt: number) =>
+      manifest(0, { adapter: { uri, ...contents }, publishedAt });
+    republish(at('https://store.example/1', 0));
+    (await policies.holdAtLeast(0, never))[Symbol.dispose]();
+    republish(at('https://store.example/2', 1));
+    await new Promise(setImmediate);
+    using hold = await policies.holdExactly(0, never);
+    assert.equal(hold.manifest.adapter?.uri, 'https://store.example/2');
+    assert.deepEqual(calls, ['load 0']);
+    const other = { ...contents, sha256: 'b'.repeat(64) };
+    republish(manifest(0, { adapter: { uri: 'nats:x', ...other }, publishedAt: 2 }));
+    await new Promise(setImmediate);
+    publish(1);
+    (await policies.holdAtLeast(1, never))[Symbol.dispose]();
+    assert.deepEqual(calls, ['load 0', 'load 0', 'load 1']);
+  });
+
+  it('the follower waits for an adapter that is published on request, shows it, and loads it once it is there', async () => {
+    const contents = { uri: 'nats:x', sha256: 'a'.repeat(64), bytes: 1, rank: 2, alpha: 4 };
+    let asked = 0;
+    const { policies, republish, following } = followed(({ adapter }) => {
+      asked++;
+      if (adapter !== undefined) return Promise.resolve();
+      return Promise.reject(new AdapterAwaited('version 0 comes without its adapter'));
+    });
+    republish(manifest(0, { adapterOnRequest: true }));
+    while (!policies.awaitsAdapter) await new Promise(setImmediate);
+    assert.equal(policies.refusal, 'version 0 comes without its adapter');
+    assert.equal(policies.version, undefined);
+    for (let i = 0; i < 10; i++) await new Promise(setImmediate);
+    assert.equal(asked, 1); // it waits for news instead of asking again
+    republish(manifest(0, { adapter: contents, publishedAt: 1 }));
+    using hold = await policies.holdAtLeast(0, never);
+    assert.deepEqual(hold.manifest.adapter, contents);
+    assert.deepEqual([policies.awaitsAdapter, policies.refusal], [false, undefined]);
+    assert.equal(
+      await Promise.race([following, Promise.resolve('still following')]),
+      'still following',
+    );
   });
 
   it('the follower keeps the last good version while the newest is damaged or not finite', async () => {
@@ -308,6 +354,22 @@ describe('a pinned version', () => {
     using pinned = await other;
     assert.equal(pinned.manifest.version, 1);
     assert.deepEqual(calls, ['load 2', 'load 1', 'load 1']);
+  });
+
+  it('a pinned version whose adapter is published on request is waited for', async () => {
+    const contents = { uri: 'nats:x', sha256: 'a'.repeat(64), bytes: 1, rank: 2, alpha: 4 };
+    const { policies, publish, quietly } = followed(({ version, adapter }) => {
+      if (version !== 1 || adapter !== undefined) return Promise.resolve();
+      return Promise.reject(new AdapterAwaited('version 1 comes without its adapter'));
+    });
+    quietly(manifest(1, { adapterOnRequest: true }));
+    publish(2);
+    using _newest = await policies.holdAtLeast(2, never);
+    const pinned = policies.holdExactly(1, never);
+    while (!policies.awaitsAdapter) await new Promise(setImmediate);
+    quietly(manifest(1, { adapter: contents, publishedAt: 1 })); // only the newest is announced
+    using hold = await pinned;
+    assert.deepEqual(hold.manifest.adapter, contents);
   });
 
   it('a pinned version counts as the oldest version in use as long as it is held', async () => {

@@ -12,9 +12,11 @@ import { Graph, type Value } from '../../shared/model/graph/graph.js';
 import type { Adapter } from '../../shared/model/lora.js';
 import type { Tensor } from '../../shared/model/safetensors.js';
 import {
+  bandOf,
   compareCanary,
   logprobBands,
   type CanaryComparison,
+  type LogprobBand,
   type TokenScores,
 } from '../../shared/rl/canary.js';
 import type { Canary } from '../../shared/wire/canary.js';
@@ -22,8 +24,14 @@ import { silent } from '../support/broker.js';
 import { copyOf, embeddedSetting, trainVersions, type Setting } from './canary-policies.js';
 import type { Figure } from './main.js';
 
-const steps = 12;
+const steps = Number(process.env['CANARY_STEPS'] ?? 12);
 const groups = 16;
+/** The bands by which a fault may be caught. */
+const bands: Readonly<Record<string, LogprobBand>> = {
+  fp32: logprobBands.fp32,
+  bf16: logprobBands.bf16,
+  'fp32 with a rounded adapter': bandOf('fp32', true),
+};
 /** `CANARY_LOADS=10000` is the measurement in docs/policy-identity.md. */
 const loads = Number(process.env['CANARY_LOADS'] ?? 200);
 
@@ -54,12 +62,13 @@ export async function benchCanary(): Promise<Figure[]> {
       const asked = { ...canary, temperature: temperature * canary.temperature };
       found.push([canary, await scored(decoder, asked, fault(version))]);
     }
-    const compared = (kind: Arithmetic) =>
-      found.map(([{ logprobs }, scores]) => compareCanary(logprobs, scores, logprobBands[kind]));
-    report(`${what}: largest`, Math.min(...compared('fp32').map(({ difference }) => difference)));
-    report(`${what}: mean`, Math.min(...compared('fp32').map(({ mean }) => mean)));
-    for (const kind of ['fp32', 'bf16'] as const) {
-      const caught = compared(kind).filter(({ isReproduced }) => !isReproduced).length;
+    const compared = (band: LogprobBand) =>
+      found.map(([{ logprobs }, scores]) => compareCanary(logprobs, scores, band));
+    const any = compared(logprobBands.fp32);
+    report(`${what}: largest`, Math.min(...any.map(({ difference }) => difference)));
+    report(`${what}: mean`, Math.min(...any.map(({ mean }) => mean)));
+    for (const [kind, band] of Object.entries(bands)) {
+      const caught = compared(band).filter(({ isReproduced }) => !isReproduced).length;
       report(`${what}: caught as ${kind}, of ${steps}`, caught, 'versions');
     }
   };
@@ -80,6 +89,7 @@ export async function benchCanary(): Promise<Figure[]> {
   await add('prefix cache of the previous version', (version) => stalePrefix(own, version));
   await add('weights in int8, by tensor', own, { decoder: quantised(int8) });
   await add('weights in bf16', own, { decoder: quantised(bf16) });
+  await add('adapter in bf16', (version) => copyOf(own(version), bf16));
   for (const tokens of [4, 8, 16]) {
     await add(`previous version, ${tokens} tokens`, (version) => own(version - 1), { tokens });
   }
@@ -88,15 +98,23 @@ export async function benchCanary(): Promise<Figure[]> {
     report(`KL a token of version ${version} from the previous`, nats);
   }
   const adapters = versions.map(({ adapter }) => adapter);
-  const reportHonest = async (kind: Arithmetic, loads: number, decoder: Decoder) => {
-    const found = await honestLoads(setting, adapters, { kind, loads, decoder });
-    const what = `honest sampler in ${kind}, ${loads} loads`;
+  const reportHonest = async (
+    kind: Arithmetic,
+    loads: number,
+    decoder: Decoder,
+    isRounded = kind === 'bf16',
+  ) => {
+    const found = await honestLoads(setting, adapters, { kind, loads, decoder, isRounded });
+    const arithmetic = isRounded && kind === 'fp32' ? 'fp32 with a rounded adapter' : kind;
+    const what = `honest sampler in ${arithmetic}, ${loads} loads`;
     report(`${what}: largest`, Math.max(...found.map(({ difference }) => difference)));
     report(`${what}: mean`, Math.max(...found.map(({ mean }) => mean)));
     report(`${what}: refused`, found.filter(({ isReproduced }) => !isReproduced).length, 'loads');
   };
   await withRounding(() => reportHonest('bf16', Math.ceil(loads / 10), quantised(bf16)));
   await reportHonest('fp32', loads, setting.decoder);
+  await reportHonest('fp32', loads, setting.decoder, true);
+  report('rounded adapter: largest mean of a group', await largestGroupGap(setting, versions));
   return figures;
 }
 
@@ -224,11 +242,43 @@ async function kl(
   return sum / tokens;
 }
 
-/** Many loads, every one of another adapter, mixed from two versions. In bf16 the sampler's adapter is rounded, too. */
+interface HonestLoads {
+  readonly kind: Arithmetic; // of the sampler
+  readonly loads: number;
+  readonly decoder: Decoder;
+  readonly isRounded: boolean; // whether its adapter is in bf16
+}
+
+/** The largest mean distance, over the groups of all versions, of the rounded adapter's logprobs from the adapter's own. */
+async function largestGroupGap(
+  { trainer, settings }: Setting,
+  versions: Awaited<ReturnType<typeof trainVersions>>,
+): Promise<number> {
+  let largest = 0;
+  for (const { adapter, sampled } of versions) {
+    const rounded = copyOf(adapter, bf16);
+    for (const { prompt, rollouts } of sampled) {
+      const data = rollouts.map((rollout) => {
+        const text = Int32Array.of(...prompt, ...rollout.tokens);
+        return { tokens: text.slice(0, -1), targetTokens: text.slice(1), inputs: {} };
+      });
+      const logprobs = await trainer.forward(rounded, data, settings.temperature);
+      const gaps = rollouts.flatMap(({ behaviorLogprobs }, i) =>
+        Array.from(behaviorLogprobs, (own, t) =>
+          Math.abs(logprobs[i]![prompt.length - 1 + t]! - own),
+        ),
+      );
+      largest = Math.max(largest, gaps.reduce((sum, gap) => sum + gap, 0) / gaps.length);
+    }
+  }
+  return largest;
+}
+
+/** Many loads, every one of another adapter, mixed from two versions. */
 async function honestLoads(
   setting: Setting,
   adapters: readonly Adapter[],
-  { kind, loads, decoder }: { kind: Arithmetic; loads: number; decoder: Decoder },
+  { kind, loads, decoder, isRounded }: HonestLoads,
 ): Promise<CanaryComparison[]> {
   const random = createRandom(`honest loads in ${kind}`);
   const found: CanaryComparison[] = [];
@@ -240,8 +290,9 @@ async function honestLoads(
       return data.map((value, i) => share * value + (1 - share) * second[i]!);
     });
     const canary = await canaryOf(setting, mixed);
-    const scores = await scored(decoder, canary, kind === 'bf16' ? copyOf(mixed, bf16) : mixed);
-    found.push(compareCanary(canary.logprobs, scores, logprobBands[kind]));
+    const scores = await scored(decoder, canary, isRounded ? copyOf(mixed, bf16) : mixed);
+    const band = bandOf(kind, isRounded && kind === 'fp32');
+    found.push(compareCanary(canary.logprobs, scores, band));
   }
   return found;
 }

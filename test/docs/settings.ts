@@ -17,6 +17,7 @@ import { StatusConfig } from '../../cli/status/status.js';
 import { SweepConfig, sweepService } from '../../tools/sweep/sweep.js';
 import { UpConfig, upService } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
+import { Adapters } from '../../learner/settings/adapters.js';
 import { Connections } from '../../learner/settings/connections.js';
 import { Advantages, Objective } from '../../learner/settings/objective.js';
 import { Audit, Duration, Evaluation, Stops } from '../../learner/settings/run-control.js';
@@ -42,6 +43,7 @@ export const learnerSettings: readonly Settings[] = [
   { title: 'Evaluation', shape: Evaluation.shape },
   { title: 'When to give up', shape: Stops.shape },
   { title: 'Audit of the actors', shape: Audit.shape },
+  { title: 'How adapters reach the actors', shape: Adapters.shape },
   { title: 'Where the learner finds things', shape: Connections.shape },
 ];
 

@@ -49,7 +49,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       const second = await publishVersion(2, Uint8Array.of(4, 5, 6));
       const swapped = {
         ...first,
-        adapter: { ...first.adapter!, object: second.adapter!.object },
+        adapter: { ...first.adapter!, uri: second.adapter!.uri },
       } satisfies PolicyManifest;
       await assert.rejects(
         broker.policy.fetchAdapter(swapped),

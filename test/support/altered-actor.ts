@@ -56,7 +56,7 @@ export async function runAlteredActor(
     log: silent,
     onAdoption: 'keep',
     ...{ directory: directory!, threads: 1, concurrency, signal },
-    policies: {
+    adapters: {
       fetchAdapter: (manifest) =>
         fetched.get(manifest.version) ?? broker.policy.fetchAdapter(manifest),
     },

@@ -37,13 +37,20 @@ export const manifest: PolicyManifest = {
   version: 3,
   samplerPath: 'tinker://run/sampler/3',
   samplingSessionId: 's-1',
-  adapter: { object: 'adapter-3', sha256: 'a'.repeat(64), bytes: 10, rank: 4, alpha: 8 },
+  adapter: {
+    ...{ uri: 'https://store.example/adapter-3?signature=s', expiresAt: 9, format: 'BF16' },
+    ...{ files: 'tinker://run/external_weights/3', sha256: 'a'.repeat(64), bytes: 10 },
+    ...{ rank: 4, alpha: 8 },
+  },
   canary,
   smallestUsefulVersion: 1,
   consumedBelow: 5,
   quarantined: ['actor-1'],
   publishedAt: 5,
 };
+
+const { adapter: _adapter, ...bare } = manifest;
+const withoutAdapter: PolicyManifest = { ...bare, adapterOnRequest: true };
 
 const quarantine = { actor: 'actor-1', gap: 1, bound: 0.1, groups: 4, version: 2 };
 const step = { step: 1, version: 1, metrics: { loss: 0.5 } };
@@ -68,6 +75,11 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
   { name: 'checkpoint', schema: Checkpoint, message: checkpoint() },
   { name: 'leader lease', schema: LeaderLease, message: { v: 1, holder: 'a', renewedAt: 1 } },
   { name: 'policy manifest', schema: PolicyManifest, message: manifest },
+  {
+    name: 'policy manifest without the adapter that nobody needed',
+    schema: PolicyManifest,
+    message: withoutAdapter,
+  },
   { name: 'actor lease', schema: ActorLease, message: actorLease() },
   {
     name: 'lease of an actor that refuses a version',

@@ -84,7 +84,7 @@ export interface Snapshot {
 /** The state of an actor by its newest lease. */
 interface ActorNow {
   readonly name: string;
-  readonly version: number | undefined; // undefined: it has refused every one
+  readonly version: number | undefined; // undefined: it has refused every one, or waits for an adapter
   readonly refused: number | undefined; // the newest version, if it does not reproduce its canary
   readonly behind: number | undefined; // versions between its own and the newest
   readonly inFlight: number; // groups

@@ -37,7 +37,7 @@ export class Adapters {
   manifest(version: number, bytes = adapterBytes(version)): PolicyManifest {
     const sha256 = createHash('sha256').update(bytes).digest('hex');
     this.#bytes.set(sha256, bytes);
-    const adapter = { object: sha256, sha256, bytes: bytes.byteLength, rank, alpha: 8 };
+    const adapter = { uri: `nats:${sha256}`, sha256, bytes: bytes.byteLength, rank, alpha: 8 };
     return manifest(version, { adapter });
   }
 
@@ -58,7 +58,7 @@ export async function openEngine(
   try {
     const engine = await connectEngine({
       ...{ kind: 'vllm', urls, apiKey: undefined, adapterDir, maxLoras: undefined },
-      ...{ run: 'r', actor: 'a', policies: adapters, log: silent, waitingFor: () => undefined },
+      ...{ run: 'r', actor: 'a', adapters, log: silent, waitingFor: () => undefined },
       ...{ model: modelConfig, rank, groupSize: 4, maxStepsOffPolicy: 4, temperature: 1 },
       ...{ prompt: Int32Array.of(1, 2), signal: stop.signal },
       ...options,

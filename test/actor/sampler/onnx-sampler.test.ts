@@ -37,7 +37,7 @@ describe('the onnx sampler', () => {
   let newest = 100;
   const load = (version: number) => admitted(sampler, version);
 
-  const policies = () => ({
+  const adapters = () => ({
     fetchAdapter: ({ version }: PolicyManifest) =>
       Promise.resolve(publishedAdapter(version, directory.config).bytes),
   });
@@ -51,7 +51,7 @@ describe('the onnx sampler', () => {
       concurrency: 4,
       onAdoption: 'keep',
       signal: never,
-      policies: policies(),
+      adapters: adapters(),
     });
   });
   after(async () => {
@@ -140,7 +140,7 @@ describe('the onnx sampler', () => {
       concurrency: 1,
       onAdoption: 'reprefill',
       signal: never,
-      policies: policies(),
+      adapters: adapters(),
     });
     await admitted(rereading, 2);
     const sampling = rereading.sample(long, { version: 2, adoptsNewer: true }, never);
@@ -298,7 +298,7 @@ describe('the onnx sampler', () => {
       concurrency: 1,
       onAdoption: 'keep',
       signal: never,
-      policies: { fetchAdapter: () => Promise.resolve(Uint8Array.of(1, 2, 3)) },
+      adapters: { fetchAdapter: () => Promise.resolve(Uint8Array.of(1, 2, 3)) },
     });
     await assert.rejects(other.load(manifestWithAdapter(0), never), PermanentError);
     await load(0);
@@ -311,7 +311,7 @@ describe('the onnx sampler', () => {
   });
 
   it('the onnx sampler rejects its guard with the reason when it can no longer sample', async () => {
-    const policies = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
+    const none = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
     const other = await OnnxSampler.start({
       log: silent,
       directory,
@@ -319,7 +319,7 @@ describe('the onnx sampler', () => {
       concurrency: 1,
       onAdoption: 'keep',
       signal: never,
-      policies,
+      adapters: none,
     });
     const guarded = assert.rejects(other.guard(never), /closed/);
     await other[Symbol.asyncDispose]();

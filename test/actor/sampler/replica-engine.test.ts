@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { readdir } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
-import { WeightsNotFinite } from '../../../shared/model/lora.js';
+import { roundToBfloat16, weightFormat, WeightsNotFinite } from '../../../shared/model/lora.js';
 import { silent, until } from '../../support/broker.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
@@ -37,6 +37,21 @@ describe('adapters at an engine', () => {
     const [own] = await readdir(adapterDir);
     await until(async () => (await readdir(join(adapterDir, own!))).length === 1);
   });
+
+  for (const kind of ['vllm', 'sglang'] as const) {
+    it(`an adapter in bfloat16 reaches the engine as a file with such weights (${kind})`, async () => {
+      await using twin = await (kind === 'vllm' ? VllmTwin : SglangTwin).start();
+      await using opened = await openEngine([twin.url], { kind });
+      const { engine, adapters, adapterDir } = opened;
+      const bytes = await roundToBfloat16(adapterBytes(1));
+      await engine.load(adapters.manifest(1, bytes), signal);
+      assert.deepEqual(versionsOf(twin), [1]);
+      const files = await readdir(adapterDir, { recursive: true });
+      const path = files.find((file) => file.endsWith('adapter_model.safetensors'));
+      const written = new Uint8Array(await readFile(join(adapterDir, path!)));
+      assert.deepEqual([weightFormat(written), written], ['BF16', bytes]);
+    });
+  }
 
   it('a version that still samples stays until its calls have ended', async () => {
     await using twin = await VllmTwin.start();

@@ -25,7 +25,13 @@ function store(
     v: 1,
     version,
     samplerPath: `tinker://run/sampler_weights/v${version}`,
-    adapter: { object: `adapter-${version}`, sha256: '0'.repeat(64), bytes: 3, rank: 4, alpha: 8 },
+    adapter: {
+      uri: `nats:adapter-${version}`,
+      sha256: '0'.repeat(64),
+      bytes: 3,
+      rank: 4,
+      alpha: 8,
+    },
     smallestUsefulVersion: 0,
     publishedAt: 0,
   });

@@ -85,6 +85,34 @@ describe('the actors of a run', () => {
     assert.deepEqual(await adoption({ inFlightUpdates: false }), ['--no-in-flight-updates']);
   });
 
+  it('a run whose actors sample at the backend publishes no adapter before an actor asks, unless it was told otherwise', async () => {
+    const publishing = async (flags: Partial<UpConfig>, settings: Record<string, unknown> = {}) => {
+      const config = { ...UpConfig.parse({}), ...flags };
+      const { args } = await learnerMember(config, places, settings).command();
+      return args.filter((word) => word.startsWith('--publish-adapters'));
+    };
+    assert.deepEqual(await publishing({}), []);
+    assert.deepEqual(await publishing({ sampler: 'tinker' }), ['--publish-adapters=asked']);
+    const auto = { publishAdapters: 'auto' };
+    assert.deepEqual(await publishing({ sampler: 'tinker' }, auto), ['--publish-adapters=auto']);
+  });
+
+  it('the actors of a run may fetch adapters from where its learner puts them, and from what the user names', async () => {
+    const sources = async (settings: Record<string, unknown>, adapterSources?: string) => {
+      const config = { ...UpConfig.parse({}), adapterSources };
+      const { args } = await workerMembers(config, places, settings).at(-1)!.command();
+      return args.filter((word) => word.startsWith('--adapter-sources'));
+    };
+    assert.deepEqual(await sources({}), []);
+    assert.deepEqual(await sources({ adapterStore: 'nats' }), []);
+    assert.deepEqual(await sources({ adapterStore: 'link' }), [
+      '--adapter-sources=http://127.0.0.1:2',
+    ]);
+    assert.deepEqual(await sources({ adapterStore: '/mnt/a' }, 'https://store.example'), [
+      '--adapter-sources=https://store.example,/mnt/a/r',
+    ]);
+  });
+
   it('the processes of a run with the embedded backend get fp32 as its arithmetic', async () => {
     const classes = async (flags: Partial<UpConfig>) => {
       const config = { ...UpConfig.parse({}), sampler: 'tinker' as const, ...flags };

@@ -44,7 +44,7 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     ...{ kind: 'vllm', urls: [url], apiKey: undefined, adapterDir: context.folder },
     ...{ run: 'exactness', actor: 'compat', maxLoras: undefined, model, rank },
     ...{ groupSize: count, maxStepsOffPolicy: 4, temperature: 1, prompt },
-    policies: { fetchAdapter: ({ adapter }) => Promise.resolve(adapters.get(adapter!.sha256)!) },
+    adapters: { fetchAdapter: ({ adapter }) => Promise.resolve(adapters.get(adapter!.sha256)!) },
     ...{ log: silent, signal, waitingFor: () => undefined },
   });
   using place = engine.place();
@@ -80,7 +80,7 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
   ): PolicyManifest {
     const sha256 = createHash('sha256').update(bytes).digest('hex');
     adapters.set(sha256, bytes);
-    const adapter = { object: sha256, sha256, bytes: bytes.byteLength, rank, alpha };
+    const adapter = { uri: `nats:${sha256}`, sha256, bytes: bytes.byteLength, rank, alpha };
     return manifest(version, { adapter });
   }
 }

@@ -24,7 +24,7 @@ function published({ lost, leads = true }: { lost: readonly number[]; leads?: bo
         checked.push([version, isNewest]);
         return Promise.resolve(!lost.includes(version));
       },
-      restore: (one, _adapter, isNewest) => {
+      republish: (one, _adapter, isNewest) => {
         restored.push([one.version, isNewest]);
         return Promise.resolve({ ...one, publishedAt: 9_000 });
       },

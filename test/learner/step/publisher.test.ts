@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Certificates } from '../../../learner/groups/certificates.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
-import { Publisher, VersionNotFinite } from '../../../learner/step/publisher.js';
+import { AdapterSupply, VersionNotFinite } from '../../../learner/step/adapter-supply.js';
+import { Publisher } from '../../../learner/step/publisher.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { encodeAdapter } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
@@ -27,6 +28,20 @@ const noSuchCall = () =>
     new BadRequest({ operation: 'save_weights_external', url: 'http://backend', detail: 'no' }),
   );
 
+/** The supply of adapters by an object store, for an actor that needs them. */
+function supplyBy(client: object): AdapterSupply {
+  return new AdapterSupply({
+    client: { locateAdapter: () => Promise.resolve(), ...client } as never,
+    run: { saveWeightsExternal: noSuchCall },
+    settings: { adapterStore: 'nats', adapterDtype: 'fp32', publishAdapters: 'auto' },
+    runName: 'r',
+    leases: () => Promise.resolve([]),
+    idle: new IdleClock(() => 0),
+    signal: new AbortController().signal,
+    log: silent,
+  });
+}
+
 /** A publisher of the weights that a backend has, and the versions that it announced. */
 function publishing(backend: {
   adapter?: () => Uint8Array;
@@ -44,13 +59,14 @@ function publishing(backend: {
       events: { emit: () => Promise.resolve() },
       actors: {},
     } as never,
+    adapters: supplyBy({
+      locateAdapter: () =>
+        backend.adapter === undefined
+          ? Promise.reject(new AdapterOutOfReach('it is on another machine'))
+          : Promise.resolve(),
+      downloadAdapter: () => Promise.resolve({ adapter: backend.adapter!(), rank: 2, alpha: 4 }),
+    }),
     client: {
-      downloadAdapter: () => {
-        if (backend.adapter === undefined) {
-          return Promise.reject(new AdapterOutOfReach('it is on another machine'));
-        }
-        return Promise.resolve({ adapter: backend.adapter(), rank: 2, alpha: 4 });
-      },
       createSamplingSession: (path: string) => Promise.resolve(`session of ${path}`),
       sampler: () => ({
         sample: () =>
@@ -61,7 +77,6 @@ function publishing(backend: {
     } as never,
     run: {
       saveWeightsForSampler: (name) => Promise.resolve(`tinker://run/${name}`),
-      saveWeightsExternal: noSuchCall,
     },
     backendSamples: backend.logprob !== undefined,
     canaries: { request: () => () => Promise.resolve(undefined) },
@@ -151,13 +166,12 @@ async function bench(
       deleteCheckpoint: deletes,
       createSamplingSession: () => Promise.resolve('s'),
       sampler: () => assert.fail('the adapter is looked at, so no token needs to be drawn'),
+    },
+    adapters: supplyBy({
       downloadAdapter: () => Promise.resolve({ adapter: adapterWith(0.5), rank: 2, alpha: 4 }),
       downloadExternal: () => assert.fail('the archive is used'),
-    },
-    run: {
-      saveWeightsForSampler: (name) => Promise.resolve(name),
-      saveWeightsExternal: noSuchCall,
-    },
+    }),
+    run: { saveWeightsForSampler: (name) => Promise.resolve(name) },
     backendSamples: true,
     canaries: { request: () => () => Promise.resolve(undefined) },
     certificates: new Certificates(),
@@ -203,16 +217,15 @@ describe('the canary of a published version', () => {
         },
         events: { emit: () => Promise.resolve() },
       } as never,
-      client: {
-        createSamplingSession: () => Promise.resolve('s'),
+      client: { createSamplingSession: () => Promise.resolve('s') } as never,
+      adapters: supplyBy({
         downloadAdapter: () => Promise.resolve({ adapter: adapterWith(0.5), rank: 2, alpha: 4 }),
-      } as never,
+      }),
       run: {
         saveWeightsForSampler: (name) => {
           queued.push('save');
           return Promise.resolve(name);
         },
-        saveWeightsExternal: noSuchCall,
       },
       canaries: {
         request: (version) => {
@@ -247,7 +260,7 @@ describe('versions that NATS may have lost', () => {
     );
     await publisher.retire([]);
     outage();
-    await publisher.restoreLost();
+    await publisher.maintain();
     assert.equal(checked.at(-1), 11);
   });
 });

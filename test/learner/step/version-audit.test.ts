@@ -18,7 +18,7 @@ const honest: Session = (index) => -index;
 /** An audit of everything, of versions 0 to 9, whose sessions are as given. */
 function auditing(
   session: (version: number) => Session | Promise<never> = () => honest,
-  { share = 1, without = [] as readonly number[] } = {},
+  { share = 1, without = [] as readonly number[], isAdapterRounded = false } = {},
 ) {
   const asked: { version: number; tokens: number[]; temperature: number | undefined }[] = [];
   const deceits: unknown[][] = [];
@@ -33,7 +33,7 @@ function auditing(
         },
       }),
     } as never,
-    ...{ share, seed: 0, temperature: 0.8, trainer: 'fp32' },
+    ...{ share, seed: 0, temperature: 0.8, trainer: 'fp32', isAdapterRounded },
     onDeceit: (...finding) => {
       deceits.push(finding);
       return Promise.resolve();
@@ -79,6 +79,14 @@ describe('the audit of the version that a group names', () => {
     const [[actor, gap, bound, version]] = deceits as [[string, number, number, number]];
     assert.deepEqual([actor, bound, version, deceits.length], ['a', 2e-4, 5, 1]);
     assert(Math.abs(gap - 0.01) < 1e-6);
+  });
+
+  it('where adapters are rounded, honest groups of rounded adapters convict nobody', async () => {
+    const { audit, deceits } = auditing(undefined, { isAdapterRounded: true });
+    for (let i = 0; i < 3; i++) await audit.consider(group(2e-3));
+    assert.deepEqual(deceits, []);
+    for (let i = 0; i < 2; i++) await audit.consider(group(0.05));
+    assert.equal(deceits.length, 1);
   });
 
   it('a logprob of the version that is not finite is the fault of the backend, and convicts no actor', async () => {
