@@ -5,16 +5,15 @@ import { encodeAdapter } from '../../shared/model/lora.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
 import { linearModules } from '../../shared/model/parameters.js';
 import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
-import { type AdapterServer, type EngineNeed, unfit } from './adapter-server.js';
-import { EngineDown, EngineHttp } from './engine-http.js';
+import { type AdapterServer, type EngineNeed, unfit } from '../../shared/engine/adapter-server.js';
+import { serverOf } from '../../shared/engine/dialects.js';
+import { EngineDown } from '../../shared/engine/engine-http.js';
 import {
   adapterName,
   isOfActor,
   ReplicaEngine,
   type ReplicaEngineOptions,
 } from './replica-engine.js';
-import { SglangServer } from './sglang-server.js';
-import { VllmServer } from './vllm-server.js';
 
 export interface ConnectEngineOptions
   extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'policies' | 'log' | 'checks'>, EngineNeed {
@@ -32,7 +31,6 @@ export interface ConnectEngineOptions
   readonly waitingFor: (reason: string) => void;
 }
 
-const dialects = { vllm: VllmServer, sglang: SglangServer } as const;
 const retryMs = 1_000;
 const rehearsalMs = 300_000; // the first call may compile kernels
 
@@ -46,7 +44,7 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
   const { kind, urls, apiKey, adapterDir, run, actor, log } = options;
   const folder = await AdapterFolder.create(adapterDir, run, actor);
   try {
-    const servers = urls.map((url) => new dialects[kind](new EngineHttp(url, apiKey)));
+    const servers = urls.map((url) => serverOf(kind, url, apiKey));
     const process = randomBytes(3).toString('hex');
     const checked = await Promise.all(
       servers.map(async (server) => {

@@ -6,7 +6,8 @@ import type { TokenScores } from '../../shared/rl/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { scoresByAnswers, type CanaryTexts } from './canary-scores.js';
-import { type Engine, type EnginePlace, NotServed } from './engine.js';
+import { NotServed } from '../../shared/engine/adapter-server.js';
+import type { Engine, EnginePlace } from './engine.js';
 import type { PolicyChoice, Progress, Sampler } from './sampler.js';
 import {
   appendSegment,

@@ -53,16 +53,3 @@ export interface EnginePlace extends Disposable {
     signal: AbortSignal,
   ): Promise<SampledSequence[]>;
 }
-
-/** A call that was not served and is worth repeating, while its ticket stays leased. */
-export class NotServed extends Error {
-  override readonly name = 'NotServed';
-
-  /** @param maxAttempts after how many failures with such a limit a call is given up. */
-  constructor(
-    override readonly cause: Error,
-    readonly maxAttempts?: number,
-  ) {
-    super(cause.message, { cause });
-  }
-}

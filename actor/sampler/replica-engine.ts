@@ -9,7 +9,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { AdapterFolder } from './adapter-folder.js';
-import type { AdapterServer, NamedAdapter } from './adapter-server.js';
+import type { AdapterServer, NamedAdapter } from '../../shared/engine/adapter-server.js';
 import type { Engine, EnginePlace } from './engine.js';
 import { Replica } from './replica.js';
 

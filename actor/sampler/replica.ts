@@ -3,8 +3,8 @@ import { errorText, UserError } from '../../shared/base/errors.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
-import { AdapterLost, type AdapterServer, type NamedAdapter } from './adapter-server.js';
-import { EngineDown } from './engine-http.js';
+import { AdapterLost, type AdapterServer, type NamedAdapter } from '../../shared/engine/adapter-server.js';
+import { EngineDown } from '../../shared/engine/engine-http.js';
 
 /** A busy server may miss one check. */
 const maxMissedChecks = 2;

@@ -7,7 +7,8 @@ import { RunLost, StillPending, Unavailable } from '../../shared/tinker/errors.j
 import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { type Engine, type EnginePlace, NotServed } from './engine.js';
+import { NotServed } from '../../shared/engine/adapter-server.js';
+import type { Engine, EnginePlace } from './engine.js';
 
 export interface TinkerEngineOptions {
   readonly baseUrl: string;

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
-import type { SampledSequence } from '../../shared/tinker/types.js';
+import type { SampledSequence } from '../tinker/types.js';
 import {
   AdapterLost,
   type AdapterServer,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
-import { noLogprob, type SampledSequence, type TopTokens } from '../../shared/tinker/types.js';
+import { noLogprob, type SampledSequence, type TopTokens } from '../tinker/types.js';
 import {
   AdapterLost,
   type AdapterServer,

@@ -2,9 +2,9 @@ import { addAbortListener, once } from 'node:events';
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { z } from 'zod';
-import { errorText, UserError } from '../../shared/base/errors.js';
-import { excessIn } from '../../shared/base/json-bounds.js';
-import { keepSecret } from '../../shared/service/telemetry/secrets.js';
+import { errorText, UserError } from '../base/errors.js';
+import { excessIn } from '../base/json-bounds.js';
+import { keepSecret } from '../service/telemetry/secrets.js';
 
 /** The engine gave no usable answer: it is starting, has ended, hangs, or failed with a status of 500 or more. */
 export class EngineDown extends Error {
