@@ -70,11 +70,15 @@ export const ActorConfig = z
       .enum(['both', 'train', 'eval'])
       .default('both')
       .describe('which tickets to take: for training, for evaluations, or both.'),
-    concurrency: int
-      .positive()
-      .max(1024)
-      .default(8)
-      .describe('groups in progress at once; onnx samples all waiting groups together, in waves.'),
+    concurrency: z
+      .union([z.literal('auto'), int.positive().max(1024)], {
+        error: 'expected auto, or a number from 1 to 1024',
+      })
+      .default('auto')
+      .describe(
+        'groups in progress at once; onnx samples all waiting groups together, in waves. auto: 8 with onnx and tinker; ' +
+          'with vllm and sglang as many as the engine serves well, which the actor finds out.',
+      ),
     segmentTokens: int
       .nonnegative()
       .default(0)

@@ -8,6 +8,7 @@ import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
 import { type AdapterServer, type EngineNeed, unfit } from '../../shared/engine/adapter-server.js';
 import { serverOf } from '../../shared/engine/dialects.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
+import { unknownIn } from '../../shared/engine/engine-metrics.js';
 import {
   adapterName,
   isOfActor,
@@ -16,7 +17,12 @@ import {
 } from './replica-engine.js';
 
 export interface ConnectEngineOptions
-  extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'policies' | 'log' | 'checks'>, EngineNeed {
+  extends
+    Pick<
+      ReplicaEngineOptions,
+      'run' | 'actor' | 'policies' | 'log' | 'checks' | 'stallSeconds' | 'now'
+    >,
+    EngineNeed {
   readonly kind: AdapterServer['kind'];
   readonly urls: readonly string[];
   readonly apiKey: string | undefined;
@@ -32,6 +38,7 @@ export interface ConnectEngineOptions
 }
 
 const retryMs = 1_000;
+const metricsMs = 10_000;
 const rehearsalMs = 300_000; // the first call may compile kernels
 
 /**
@@ -55,19 +62,14 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
     const slots = Math.min(...checked.map((each) => each.slots));
     const maxContext = Math.min(...checked.map((each) => each.maxContext ?? Infinity));
     log.info({ kind, engines: checked, slots }, 'what the engine offers');
-    const { policies, checks } = options;
+    const { policies, checks, stallSeconds, now, temperature, prompt } = options;
     const room = { slots, maxContext: Number.isFinite(maxContext) ? maxContext : undefined };
-    const releases = new Set(checked.map((each) => each.version ?? 'of an unknown release'));
     return new ReplicaEngine({
-      servers,
-      description: `${kind} ${[...releases].join(', ')}`,
-      folder,
-      process,
-      run,
-      actor,
-      policies,
-      log,
-      checks,
+      servers: checked.map(({ version: release, told: capacity }, i) => {
+        return { server: servers[i]!, release, capacity };
+      }),
+      need: { temperature, prompt },
+      ...{ folder, process, run, actor, policies, log, checks, stallSeconds, now },
       ...room,
     });
   } catch (error) {
@@ -99,6 +101,7 @@ interface Checked {
   readonly url: string;
   readonly version: string | undefined;
   readonly maxContext: number | undefined;
+  readonly told: number | undefined; // adapters that one batch may use, if it says so
   readonly slots: number;
 }
 
@@ -108,14 +111,20 @@ async function check(
   process: string,
   options: ConnectEngineOptions,
 ): Promise<Checked> {
-  const { run, actor, signal } = options;
+  const { run, actor, log, signal } = options;
   const facts = await server.probe(options, signal);
+  const unknown = unknownIn(await server.metrics(metricsMs, signal));
+  if (unknown.length > 0) {
+    const remedy =
+      server.kind === 'sglang' ? 'start it with --enable-metrics' : 'let /metrics through';
+    log.warn({ url: server.url, unknown, remedy }, 'engine does not show all metrics');
+  }
   for (const name of await server.adapters(signal)) {
     if (isOfActor(name, run, actor)) await server.unload(name, signal); // a predecessor's
   }
   const told = await rehearse(server, folder, process, options);
   const { url } = server;
-  return { url, ...facts, slots: slotsOf(`${server.product} at ${url}`, told, options) };
+  return { url, ...facts, told, slots: slotsOf(`${server.product} at ${url}`, told, options) };
 }
 
 /**

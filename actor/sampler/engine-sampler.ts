@@ -2,13 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { TokenScores } from '../../shared/rl/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
-import { scoresByAnswers, type CanaryTexts } from './canary-scores.js';
+import { scoresByAnswers } from './canary-scores.js';
 import { NotServed } from '../../shared/engine/adapter-server.js';
-import type { Engine, EnginePlace } from './engine.js';
-import type { PolicyChoice, Progress, Sampler } from './sampler.js';
+import type { Engine, EnginePlace, ProveServer } from './engine.js';
+import type { PolicyChoice, Progress, Prove, Sampler, Score } from './sampler.js';
 import {
   appendSegment,
   continuationSeed,
@@ -17,11 +16,14 @@ import {
   endAtStop,
   nextSegmentLength,
 } from './segments.js';
+import { GroupLimit } from '../group-limit.js';
 import { StallWatch } from '../stall-watch.js';
+import { TaskScope } from '../../shared/base/task-scope.js';
+import { LimitControl } from './limit-control.js';
 
 export interface EngineSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
-  readonly concurrency: number; // groups at once
+  readonly concurrency: Concurrency; // groups at once
   readonly segmentTokens: number; // tokens per call; 0: the whole answer in one call, by one version
   readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
@@ -30,6 +32,12 @@ export interface EngineSamplerOptions {
 /** One call for a group: samples the sequences of a request with one version. */
 type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
 
+/** Groups that are sampled at once: a number, or as many as the engine serves well. */
+export type Concurrency = number | 'auto';
+
+const startingGroups = 8;
+const mostGroups = 256;
+const lookEveryMs = 2_000;
 const retryDelayMs = 5_000;
 const firstStallSeconds = 3_600; // a long answer from a busy engine
 
@@ -39,7 +47,7 @@ const firstStallSeconds = 3_600; // a long answer from a busy engine
  */
 export class EngineSampler implements Sampler {
   readonly usualArithmetic = 'bf16';
-  readonly concurrency: number;
+  readonly groups: GroupLimit;
   readonly #engine: Engine;
   readonly #admitted = new Set<number>(); // versions to sample with
   readonly #stalls: StallWatch;
@@ -49,7 +57,11 @@ export class EngineSampler implements Sampler {
     private readonly options: EngineSamplerOptions,
   ) {
     this.#engine = engine;
-    this.concurrency = options.concurrency;
+    const { concurrency } = options;
+    this.groups =
+      concurrency === 'auto'
+        ? new GroupLimit(startingGroups, mostGroups)
+        : new GroupLimit(concurrency);
     this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
   }
 
@@ -73,16 +85,21 @@ export class EngineSampler implements Sampler {
     return this.#engine.trouble;
   }
 
-  async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
-    await this.#engine.load(manifest, signal);
+  get servers(): Engine['servers'] {
+    return this.#engine.servers;
   }
 
-  /** By answers of one token: a server may compute the logprobs of prompts at another temperature than those of answers. */
-  score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
-    return scoresByAnswers(canary, this.#engine.mostProbable, async (request) => {
-      using place = this.#engine.place(); // of its own, so that each server has a part of the canary
-      return await this.#call(place, version, request, signal);
-    });
+  /** Proves by answers of one token: a server may compute the logprobs of prompts at another temperature than those of answers. */
+  async load(manifest: PolicyManifest, prove: Prove, signal: AbortSignal): Promise<void> {
+    const { version } = manifest;
+    const proveServer: ProveServer = (draw, ending, where) => {
+      const score: Score = (canary, scoring) =>
+        scoresByAnswers(canary, this.#engine.mostProbable, (request) =>
+          this.#repeated(version, scoring, () => draw(request, this.#limitMs, scoring)),
+        );
+      return prove(score, ending, where);
+    };
+    await this.#engine.load(manifest, proveServer, signal);
   }
 
   admit(version: number): void {
@@ -128,12 +145,29 @@ export class EngineSampler implements Sampler {
     return this.#engine.ready(signal);
   }
 
-  guard(signal: AbortSignal): Promise<void> {
-    return this.#engine.guard(signal);
+  async guard(signal: AbortSignal): Promise<void> {
+    await TaskScope.run(signal, [
+      (ending) => this.#engine.guard(ending),
+      (ending) => this.#control(ending),
+    ]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#engine[Symbol.asyncDispose]();
+  }
+
+  /** With `auto`, adapts the number of groups to the engine. */
+  async #control(signal: AbortSignal): Promise<void> {
+    if (this.options.concurrency !== 'auto') return;
+    const control = new LimitControl(this.groups, () => performance.now());
+    for (;;) {
+      await sleep(lookEveryMs, undefined, { signal });
+      const before = this.groups.now;
+      control.look(this.#engine.metrics);
+      if (this.groups.now !== before) {
+        this.options.log.info({ before, groups: this.groups.now }, 'groups in flight adapted');
+      }
+    }
   }
 
   /** Continues a rollout until it has ended. */
@@ -164,20 +198,34 @@ export class EngineSampler implements Sampler {
     return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
   }
 
-  /** One call, repeated while the engine does not serve it; the ticket's lease is extended meanwhile. */
-  async #call(
+  get #limitMs(): number {
+    return 1_000 * this.#stalls.limit;
+  }
+
+  /** One call for a group. Those for canaries say nothing of how long a call takes. */
+  #call(
     place: EnginePlace,
     version: number,
     request: GroupRequest,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    for (let limited = 0; ;) {
+    return this.#repeated(version, signal, async () => {
       const startedAt = performance.now();
+      const sequences = await place.generate(version, request, this.#limitMs, signal);
+      this.#stalls.progressed((performance.now() - startedAt) / 1_000);
+      return sequences;
+    });
+  }
+
+  /** Repeats a call while the engine does not serve it; the ticket's lease is extended meanwhile. */
+  async #repeated(
+    version: number,
+    signal: AbortSignal,
+    call: () => Promise<SampledSequence[]>,
+  ): Promise<SampledSequence[]> {
+    for (let limited = 0; ;) {
       try {
-        const limitMs = 1_000 * this.#stalls.limit;
-        const sequences = await place.generate(version, request, limitMs, signal);
-        this.#stalls.progressed((performance.now() - startedAt) / 1_000);
-        return sequences;
+        return await call();
       } catch (err) {
         if (!(err instanceof NotServed)) throw err;
         if (err.maxAttempts !== undefined && ++limited >= err.maxAttempts) throw err.cause;

@@ -1,6 +1,7 @@
+import type { EngineMetrics } from '../../shared/engine/engine-metrics.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
-import type { SamplerKind } from '../../shared/wire/actor-lease.js';
+import type { EngineLease, SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
 /**
@@ -20,9 +21,17 @@ export interface Engine extends AsyncDisposable {
   readonly maxVersions: number | undefined;
   /** Why nothing can be sampled now; undefined if it can. */
   readonly trouble: string | undefined;
+  /** Its servers as they are now, where the actor watches them. */
+  readonly servers: readonly EngineLease[];
+  /** What those in use say of themselves. */
+  readonly metrics: readonly EngineMetrics[];
 
-  /** Makes a version ready to be sampled with; see {@link Sampler.load}. */
-  load(manifest: PolicyManifest, signal: AbortSignal): Promise<void>;
+  /**
+   * Makes a version ready to be sampled with; see {@link Sampler.load}.
+   *
+   * @param prove kept as long as the version is loaded: a server that may have lost it must pass again.
+   */
+  load(manifest: PolicyManifest, prove: ProveServer, signal: AbortSignal): Promise<void>;
 
   /** Unloads a version once its calls have ended. */
   unload(version: number): void;
@@ -53,3 +62,18 @@ export interface EnginePlace extends Disposable {
     signal: AbortSignal,
   ): Promise<SampledSequence[]>;
 }
+
+/** Samples with one version at one server, which nothing else may do yet. */
+export type Draw = (
+  request: GroupRequest,
+  limitMs: number,
+  signal: AbortSignal,
+) => Promise<SampledSequence[]>;
+
+/**
+ * Requires that a server samples with a version.
+ *
+ * @param where its address, if there may be several.
+ * @throws {PermanentError} if it does not.
+ */
+export type ProveServer = (draw: Draw, signal: AbortSignal, where?: string) => Promise<void>;

@@ -23,6 +23,8 @@ export interface OpenSamplerOptions {
   readonly waitingFor: (reason: string) => void;
 }
 
+const usualGroups = 8; // where nothing tells how many would be better
+
 /** Opens the sampler that the configuration asks for, ready to load its first version. */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
   const { config, joined, broker, log, signal } = options;
@@ -34,18 +36,21 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     stallSeconds,
     onAdoption = 'keep',
   } = config;
+  const fixed = concurrency === 'auto' ? usualGroups : concurrency;
   if (sampler === 'onnx') {
     const { directory } = joined;
     if (directory === undefined)
       throw new UserError('--sampler onnx needs --model-dir with weights');
-    const decoding = { directory, threads, concurrency, onAdoption, stallSeconds };
-    return OnnxSampler.start({ ...decoding, policies: broker.policy, log, signal });
+    const decoding = { directory, threads, onAdoption, stallSeconds };
+    const given = { ...decoding, concurrency: fixed, policies: broker.policy, log, signal };
+    return OnnxSampler.start(given);
   }
-  const engine = await (sampler === 'tinker'
-    ? connectBackend(options)
-    : connectServers(sampler, options));
   const { tokenizer } = joined;
-  return new EngineSampler(engine, { tokenizer, concurrency, segmentTokens, stallSeconds, log });
+  const calls = { tokenizer, segmentTokens, stallSeconds, log };
+  if (sampler === 'tinker') {
+    return new EngineSampler(await connectBackend(options), { ...calls, concurrency: fixed });
+  }
+  return new EngineSampler(await connectServers(sampler, options), { ...calls, concurrency });
 }
 
 async function connectBackend({ config, runConfig, log, signal }: OpenSamplerOptions) {
@@ -61,7 +66,8 @@ async function connectServers(
   kind: 'vllm' | 'sglang',
   { config, runConfig, joined, broker, log, signal, waitingFor }: OpenSamplerOptions,
 ) {
-  const { engineUrl, engineApiKey: apiKey, engineMaxLoras: maxLoras, adapterDir } = config;
+  const { engineUrl, engineApiKey: apiKey, engineMaxLoras: maxLoras } = config;
+  const { adapterDir, stallSeconds } = config;
   if (engineUrl === undefined) throw new UserError(`--sampler ${kind} needs --engine-url`);
   const { run, groupSize, maxStepsOffPolicy, lora, sampling } = runConfig;
   const { task, dataset, tokenizer, config: model } = joined;
@@ -75,6 +81,6 @@ async function connectServers(
     temperature: sampling.temperature,
     prompt: promptTokens(task.prompt(problem), tokenizer),
     policies: broker.policy,
-    ...{ log, signal, waitingFor },
+    ...{ stallSeconds, log, signal, waitingFor },
   });
 }

@@ -1,6 +1,7 @@
 import { UserError } from '../base/errors.js';
 import type { GroupRequest } from '../model/rollout-draft.js';
 import type { SampledSequence } from '../tinker/types.js';
+import type { EngineMetrics } from './engine-metrics.js';
 
 /**
  * A server of one base model and of adapters by name, which it reads from files: what the actor needs
@@ -26,6 +27,9 @@ export interface AdapterServer {
 
   /** Resolves if the server is up. @throws {EngineDown} if not. */
   checkHealth(limitMs: number, signal: AbortSignal): Promise<void>;
+
+  /** What it says of itself; undefined if it shows no metrics. @throws {EngineDown} if it does not answer. */
+  metrics(limitMs: number, signal: AbortSignal): Promise<EngineMetrics | undefined>;
 
   /** The names of the adapters that can be sampled with now. */
   adapters(signal: AbortSignal): Promise<string[]>;

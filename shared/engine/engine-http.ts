@@ -24,6 +24,21 @@ export class EngineRefusal extends Error {
   }
 }
 
+/** An address as it may be shown. */
+export function withoutCredentials(url: string): string {
+  return url.replace(/\/\/[^/@]*@/, '//…@');
+}
+
+/** The result; undefined if the server refuses the request, or does not have the route. */
+export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined> {
+  try {
+    return await work;
+  } catch (error) {
+    if (error instanceof EngineRefusal) return undefined;
+    throw error;
+  }
+}
+
 export interface EngineRequest {
   readonly method?: 'GET' | 'POST'; // POST unless said otherwise
   readonly path: string; // below the engine's URL, with a leading slash

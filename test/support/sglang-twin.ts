@@ -55,6 +55,8 @@ export class SglangTwin extends EngineTwin {
         };
       case 'GET /v1/models':
         return { json: { data: [{ id: 'base', max_model_len: flags.maxContext }] } };
+      case 'GET /metrics':
+        return flags.showsMetrics ? { text: this.#metrics() } : undefined;
       case 'POST /load_lora_adapter':
         return this.#load(Load.safeParse(body));
       case 'POST /unload_lora_adapter':
@@ -66,6 +68,19 @@ export class SglangTwin extends EngineTwin {
       default:
         return undefined;
     }
+  }
+
+  #metrics(): string {
+    const { generated, prompt, running } = this.counters;
+    const labels = '{model_name="base",tp_rank="0"}';
+    return [
+      `sglang:num_running_reqs${labels} ${running}.0`,
+      `sglang:num_queue_reqs${labels} 0.0`,
+      `sglang:token_usage${labels} 0.25`,
+      `sglang:prompt_tokens_total${labels} ${prompt}.0`,
+      `sglang:generation_tokens_total${labels} ${generated}.0`,
+      '',
+    ].join('\n');
   }
 
   async #load({ data, error }: z.ZodSafeParseResult<z.output<typeof Load>>): Promise<TwinAnswer> {

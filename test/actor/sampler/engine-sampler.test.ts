@@ -7,7 +7,7 @@ import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { StillPending } from '../../../shared/tinker/errors.js';
 import { silent } from '../../support/broker.js';
 import { ScriptedServer, type Reply } from '../../shared/tinker/scripted-server.js';
-import { manifest } from '../values.js';
+import { manifest, unproven } from '../values.js';
 
 const pending: Reply = { json: { type: 'try_again', request_id: 'x', queue_state: 'active' } };
 const sampled: Reply = {
@@ -36,7 +36,7 @@ describe('a sampler whose backend never answers a call', () => {
       ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 0 },
       ...{ stallSeconds: 0.2, log: silent },
     });
-    await sampler.load(manifest(3), signal);
+    await sampler.load(manifest(3), unproven, signal);
     sampler.admit(3);
     const policy = { version: 3, adoptsNewer: false };
     await assert.rejects(sampler.sample(request, policy, signal), StillPending);

@@ -11,7 +11,7 @@ import { openTask } from '../../../shared/tasks/registry.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { manifest } from '../../actor/values.js';
+import { manifest, unproven } from '../../actor/values.js';
 import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
 import { adam, baseModel, datum } from '../tuft/scene.js';
@@ -53,7 +53,8 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     if (version === 1) await trainALittle(run);
     const path = await run.saveWeightsForSampler(`w${version}`);
     const session = await learner.createSamplingSession(path);
-    await engine.load(publish(version, await learner.downloadAdapter(path)), signal);
+    const published = publish(version, await learner.downloadAdapter(path));
+    await engine.load(published, unproven, signal);
     let [largest, toBase, compared] = [0, 0, 0];
     for (const request of requests) {
       for (const { tokens, logprobs } of await place.generate(version, request, 300_000, signal)) {
