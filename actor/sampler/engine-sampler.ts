@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Counter } from 'prom-client';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -25,12 +26,21 @@ export interface EngineSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
   readonly concurrency: Concurrency; // groups at once
   readonly segmentTokens: number; // tokens per call; 0: the whole answer in one call, by one version
+  /** After this time a rollout is cut at the end of its call; needs segments. undefined: never. */
+  readonly rolloutSeconds?: number | undefined;
   readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
+  /** A steady clock, in ms. */
+  readonly now?: () => number;
 }
 
 /** One call for a group: samples the sequences of a request with one version. */
 type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
+
+const cutRollouts = new Counter({
+  name: 'rl_actor_rollouts_cut_total',
+  help: 'Rollouts that this actor ended after --rollout-seconds and sent as they were.',
+});
 
 /** Groups that are sampled at once: a number, or as many as the engine serves well. */
 export type Concurrency = number | 'auto';
@@ -117,7 +127,10 @@ export class EngineSampler implements Sampler {
     signal: AbortSignal,
     progress?: Progress,
   ): Promise<SampledRollout[]> {
-    const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
+    const { rolloutSeconds = Infinity } = this.options;
+    const isCutLater = rolloutSeconds < Infinity; // between two calls, so there must be several
+    const segmentTokens = policy.adoptsNewer || isCutLater ? this.options.segmentTokens : 0;
+    const endAtMs = this.#now() + 1_000 * rolloutSeconds;
     using place = this.#engine.place();
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
@@ -132,7 +145,7 @@ export class EngineSampler implements Sampler {
       return await Promise.all(
         starts.map((segment, index) => {
           const rollout = this.#end(appendSegment(undefined, segment, policy.version), request);
-          return this.#complete(rollout, { request, index, policy, segmentTokens }, call);
+          return this.#complete(rollout, { request, index, policy, segmentTokens, endAtMs }, call);
         }),
       );
     } catch (error) {
@@ -173,15 +186,25 @@ export class EngineSampler implements Sampler {
   /** Continues a rollout until it has ended. */
   async #complete(
     start: SampledRollout,
-    context: { request: GroupRequest; index: number; policy: PolicyChoice; segmentTokens: number },
+    context: {
+      readonly request: GroupRequest;
+      readonly index: number;
+      readonly policy: PolicyChoice;
+      readonly segmentTokens: number;
+      readonly endAtMs: number; // by the sampler's clock
+    },
     call: SampleCall,
   ): Promise<SampledRollout> {
-    const { request, index, policy, segmentTokens } = context;
+    const { request, index, policy, segmentTokens, endAtMs } = context;
     let rollout = start;
     for (;;) {
       const sampled = rollout.tokens.length;
       const maxTokens = nextSegmentLength(sampled, request.maxTokens, segmentTokens);
       if (rollout.stopReason === 'stop' || maxTokens === 0) return rollout;
+      if (this.#now() >= endAtMs) {
+        cutRollouts.inc();
+        return { ...rollout, stopReason: 'length' };
+      }
       const version = continuingVersion(policy, this.#admitted);
       const prompt = continuedPrompt(request.prompt, rollout);
       const seed = continuationSeed(request.seed, index, sampled);
@@ -196,6 +219,10 @@ export class EngineSampler implements Sampler {
 
   #end(rollout: SampledRollout, { stopStrings = [] }: GroupRequest): SampledRollout {
     return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
+  }
+
+  #now(): number {
+    return (this.options.now ?? performance.now.bind(performance))();
   }
 
   get #limitMs(): number {

@@ -46,7 +46,8 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     return OnnxSampler.start(given);
   }
   const { tokenizer } = joined;
-  const calls = { tokenizer, segmentTokens, stallSeconds, log };
+  const { rolloutSeconds } = config;
+  const calls = { tokenizer, segmentTokens, rolloutSeconds, stallSeconds, log };
   if (sampler === 'tinker') {
     return new EngineSampler(await connectBackend(options), { ...calls, concurrency: fixed });
   }

@@ -8,6 +8,7 @@ import type { EngineMetrics } from '../../../shared/engine/engine-metrics.js';
 
 const groupSize = 16;
 const lookMs = 2_000;
+const groupMs = 20_000; // mean
 
 /** An engine whose throughput is proportional to the groups in flight until its knee. */
 interface Simulated {
@@ -24,13 +25,17 @@ function simulated(engine: Simulated, start = 8, most = 256) {
   let [clock, tokens, preempted] = [0, 0, 0];
   const control = new LimitControl(limit, () => clock);
   const random = createRandom('limit');
-  const held: Disposable[] = [];
+  const held: { readonly place: Disposable; readonly endsAt: number }[] = []; // groups, the oldest first
   const history: number[] = [];
   const { signal } = new AbortController();
   const look = async () => {
     const wanted = Math.min(limit.now, engine.tickets ?? Infinity);
-    while (held.length < wanted) held.push(await limit.enter(signal));
-    while (held.length > wanted) held.pop()![Symbol.dispose]();
+    while ((held[0]?.endsAt ?? Infinity) <= clock) held.shift()!.place[Symbol.dispose]();
+    while (held.length < wanted) {
+      const endsAt = clock + groupMs * (0.5 + random.next());
+      held.push({ place: await limit.enter(signal), endsAt });
+    }
+    held.sort((a, b) => a.endsAt - b.endsAt);
     const useful = Math.min(held.length, engine.knee);
     const over = held.length - useful;
     const isThrashing = engine.beyond === 'preemptions' && over > 0;
@@ -74,6 +79,8 @@ describe('the search for the number of groups in flight', () => {
         assert(middle >= 32 && middle <= 48, `it is at ${middle}`);
         const far = settled.filter((limit) => limit < 28 || limit > 56).length;
         assert(far <= settled.length / 20, `${far} of ${settled.length} limits are far off`);
+        const moves = settled.filter((limit, i) => i > 0 && limit !== settled[i - 1]).length;
+        assert(moves < 60, `it moved ${moves} times in 30 minutes`);
       });
     }
 
@@ -103,6 +110,17 @@ describe('the search for the number of groups in flight', () => {
     assert.equal(median(limits.slice(-60)), 64);
     const few = await simulated({ knee: 0.2, beyond: 'queue' }).run(20);
     assert.equal(few.at(-1), 1);
+  });
+
+  it('a queue lowers the limit at once, by the share of the sequences that waited, and preemptions by a step', () => {
+    const calm: Epoch = {
+      ...{ isReached: true, tokensPerSecond: 100, waitingShare: 0, hasPreempted: false },
+      kvUsage: undefined,
+    };
+    const search = { ...startSearch(100), step: 1.25 };
+    assert.equal(continueSearch(search, { ...calm, waitingShare: 0.3 }, 256).limit, 70);
+    assert.equal(continueSearch(search, { ...calm, hasPreempted: true }, 256).limit, 80);
+    assert.equal(continueSearch(search, { ...calm, waitingShare: 0.05 }, 256).limit, 125);
   });
 
   it('the limit does not rise while the cache of keys and values is nearly full', () => {
