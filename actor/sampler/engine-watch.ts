@@ -25,6 +25,7 @@ const leastSilenceSeconds = 10;
 export class EngineWatch {
   readonly #silence: StallWatch;
   #last: EngineMetrics | undefined;
+  #hungSeconds = 0; // of the silence for which it was taken for hung
 
   /** @param stallSeconds time without a token after which it counts as hung; undefined: derived from its pace. */
   constructor(stallSeconds: number | undefined) {
@@ -63,6 +64,7 @@ export class EngineWatch {
     const silent = this.#silence.waited(seconds);
     if (silent === undefined) return undefined;
     this.#silence.idle();
+    this.#hungSeconds = silent;
     const shown = now?.running === undefined ? '' : `, with ${now.running} sequences running`;
     return {
       outage: 'hung',
@@ -70,9 +72,18 @@ export class EngineWatch {
     };
   }
 
-  /** Forgets what it has seen: the server may be another process. */
-  forget(): void {
-    this.#last = undefined;
+  /**
+   * Begins again with a server that is used again.
+   *
+   * @param now what it says. If it is still the process that was taken for hung, it was only slow, and is given twice the time.
+   */
+  restart(now: EngineMetrics | undefined): void {
+    const isSame = this.#last && now && !isAnotherProcess(this.#last, now);
     this.#silence.idle();
+    if (this.#hungSeconds > 0 && isSame === true) {
+      this.#silence.progressed((2 * this.#hungSeconds) / StallWatch.factor);
+    }
+    this.#hungSeconds = 0;
+    this.#last = now;
   }
 }

@@ -176,7 +176,7 @@ export class Replica {
   }
 
   /** Takes the server out of use because it does not reproduce a canary; it is asked again after a while. */
-  refuse(error: PermanentError): void {
+  refuse(error: Error): void {
     this.#restingUntil = this.options.now() + (this.options.checks.refusedMs ?? usualRefusedMs);
     this.#distrust('canary', errorText(error));
   }
@@ -237,7 +237,7 @@ export class Replica {
     }
     await this.#unloadOthers(signal); // those that were dropped meanwhile
     this.#release = version;
-    this.#watch.forget();
+    this.#watch.restart(this.#metrics);
     this.#reason = undefined;
     log.info({ url, release: version, adapters: adapters.length }, 'engine is in use again');
     onChange(undefined);

@@ -46,6 +46,15 @@ export interface TwinDraw {
   readonly maxTokens: number;
   readonly seed: number;
   readonly stopTokenIds: readonly number[];
+  readonly prompt: readonly number[];
+  readonly stopStrings: readonly string[];
+}
+
+/** A sequence that a twin has drawn. */
+export interface TwinSequence {
+  readonly tokens: readonly number[]; // [T]
+  readonly logprobs: readonly number[]; // [T]
+  readonly stopReason: 'stop' | 'length';
 }
 
 export const twinVocabulary = 8;
@@ -120,8 +129,27 @@ export abstract class EngineTwin implements AsyncDisposable {
     return logits.map((logit) => logit - total);
   }
 
+  /** The sequences of a request. */
+  protected sample(draw: TwinDraw): Promise<TwinSequence[]> {
+    const all = this.logprobs(draw);
+    const sequences = this.draw(draw).map((tokens): TwinSequence => {
+      const hasStopped = draw.stopTokenIds.includes(tokens.at(-1)!);
+      return {
+        tokens,
+        logprobs: tokens.map((token) => all[token]!),
+        stopReason: hasStopped ? 'stop' : 'length',
+      };
+    });
+    return Promise.resolve(sequences);
+  }
+
   /** The tokens of each sequence, which ends at a stop token. */
-  protected draw({ count, maxTokens, seed, stopTokenIds }: TwinDraw): number[][] {
+  protected draw({
+    count,
+    maxTokens,
+    seed,
+    stopTokenIds,
+  }: Pick<TwinDraw, 'count' | 'maxTokens' | 'seed' | 'stopTokenIds'>): number[][] {
     this.counters.prompt++;
     this.counters.generated += count; // at least one each
     return Array.from({ length: count }, (_, index) => {
