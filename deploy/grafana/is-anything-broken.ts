@@ -48,11 +48,11 @@ export const isAnythingBroken: Question = {
       unit: 'none',
       queries: [
         {
-          promql: `count by (run, engine) (${ofRun('rl_actor_engine_up')} == 0)`,
+          promql: `count by (run, engine) (${ofRun('rl_actor_engine_up')} == 0) or vector(0)`,
           legend: '{{engine}}',
         },
         {
-          promql: `3600 * ${rate('rl_actor_engine_outages_total', ['engine', 'outage'])}`,
+          promql: `3600 * ${rate('rl_actor_engine_outages_total', ['engine', 'outage'])} or vector(0)`,
           legend: '{{engine}} {{outage}}',
         },
       ],

@@ -51,7 +51,7 @@ export const whoWaitsForWhom: Question = {
       unit: 'short',
       queries: [
         {
-          promql: `max by (run, engine, state) (${ofRun('rl_actor_engine_requests')})`,
+          promql: `max by (run, engine, state) (${ofRun('rl_actor_engine_requests')}) or vector(0)`,
           legend: '{{engine}} {{state}}',
         },
       ],
@@ -63,7 +63,7 @@ export const whoWaitsForWhom: Question = {
       unit: 'percentunit',
       queries: [
         {
-          promql: `max by (run, engine) (${ofRun('rl_actor_engine_kv_cache_usage')})`,
+          promql: `max by (run, engine) (${ofRun('rl_actor_engine_kv_cache_usage')}) or vector(0)`,
           legend: '{{engine}}',
         },
       ],

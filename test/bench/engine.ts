@@ -11,7 +11,7 @@ import { twinVocabulary } from '../support/engine-twin.js';
 import { VllmTwin } from '../support/vllm-twin.js';
 import type { Figure } from './main.js';
 
-/** `ENGINE_LOADS=1000` is the measurement in docs/engines.md. */
+/** docs/engines.md has a measurement. */
 const loads = Number(process.env['ENGINE_LOADS'] ?? 200);
 const places = 32; // as a learner publishes them
 

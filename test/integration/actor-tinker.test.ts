@@ -240,7 +240,10 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await assert.rejects(connect({ modelName: 'other' }), /does not serve other.* but tiny/);
     await using sampler = await connect();
     const { samplingSessionId: _, ...unopened } = published(0);
-    await assert.rejects(sampler.load(unopened, unproven, never), /no sampling session.*--sampler onnx/);
+    await assert.rejects(
+      sampler.load(unopened, unproven, never),
+      /no sampling session.*--sampler onnx/,
+    );
   });
 
   it('an actor process that samples by the backend needs no model', async () => {
