@@ -1,8 +1,8 @@
-import type { EngineMetrics } from '../../shared/engine/engine-metrics.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { EngineLease, SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { MetricsReading } from './limit-control.js';
 
 /**
  * A server that samples, or several alike: what {@link EngineSampler} schedules calls to. Each kind of server
@@ -24,7 +24,7 @@ export interface Engine extends AsyncDisposable {
   /** Its servers as they are now, where the actor watches them. */
   readonly servers: readonly EngineLease[];
   /** What those in use say of themselves. */
-  readonly metrics: readonly EngineMetrics[];
+  readonly metrics: readonly MetricsReading[];
 
   /**
    * Makes a version ready to be sampled with; see {@link Sampler.load}.

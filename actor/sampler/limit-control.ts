@@ -2,11 +2,16 @@ import type { EngineMetrics } from '../../shared/engine/engine-metrics.js';
 import type { GroupLimit } from '../group-limit.js';
 import { continueSearch, type Epoch, type LimitSearch, startSearch } from './limit-search.js';
 
+/** What a server said of itself, and when. */
+export interface MetricsReading extends EngineMetrics {
+  readonly readAtMs: number; // by a steady clock
+}
+
 /** The engine at one moment, and the groups that were in flight. */
 interface Sample {
   readonly atMs: number;
   readonly active: number; // groups
-  readonly servers: readonly EngineMetrics[];
+  readonly servers: readonly MetricsReading[];
 }
 
 /** An epoch has this many samples at least, and lasts this long. */
@@ -31,7 +36,7 @@ export class LimitControl {
   }
 
   /** Takes a sample of the servers in use, and moves the limit if the samples suffice. */
-  look(servers: readonly EngineMetrics[]): void {
+  look(servers: readonly MetricsReading[]): void {
     const atMs = this.now();
     const sample = { atMs, active: this.limit.active, servers };
     const [first] = this.#samples;
@@ -59,18 +64,22 @@ function suffice(samples: readonly Sample[]): boolean {
 /** @returns undefined if the servers do not count their tokens, or one has begun to count again. */
 function epochOf(samples: readonly Sample[], limit: number): Epoch | undefined {
   const [first, last] = [samples[0]!, samples.at(-1)!];
-  const ms = last.atMs - first.atMs;
-  const tokens = grown(first, last, 'generatedTokens');
-  if (tokens === undefined || tokens < 0) return undefined;
+  const tokensPerSecond = last.servers.reduce((sum, now, i) => {
+    const before = first.servers[i]!;
+    const tokens = (now.generatedTokens ?? NaN) - (before.generatedTokens ?? NaN);
+    const rate = (1_000 * tokens) / (now.readAtMs - before.readAtMs);
+    return sum + (rate >= 0 ? rate : NaN);
+  }, 0);
+  if (last.servers.length === 0 || !Number.isFinite(tokensPerSecond)) return undefined;
   const sum = (figure: 'running' | 'waiting') =>
     samples.reduce((total, { servers }) => total + totalOf(servers, figure), 0);
   const [running, waiting] = [sum('running'), sum('waiting')];
   const usages = samples.flatMap(({ servers }) => servers.flatMap(({ kvUsage }) => kvUsage ?? []));
   return {
     isReached: isReached(samples, limit),
-    tokensPerSecond: (1_000 * tokens) / ms,
+    tokensPerSecond,
     waitingShare: waiting / Math.max(1, running + waiting),
-    hasPreempted: (grown(first, last, 'preemptions') ?? 0) > 0,
+    hasPreempted: totalOf(last.servers, 'preemptions') > totalOf(first.servers, 'preemptions'),
     kvUsage: usages.length === 0 ? undefined : Math.max(...usages),
   };
 }
@@ -79,20 +88,6 @@ function epochOf(samples: readonly Sample[], limit: number): Epoch | undefined {
 function isReached(samples: readonly Sample[], limit: number): boolean {
   const mean = samples.reduce((sum, { active }) => sum + active, 0) / samples.length;
   return mean >= 0.9 * limit && mean <= limit;
-}
-
-/** By how much a counter of all servers has grown; undefined if one of them does not have it. */
-function grown(
-  first: Sample,
-  last: Sample,
-  counter: 'generatedTokens' | 'preemptions',
-): number | undefined {
-  const [before, after] = [first, last].map(({ servers }) =>
-    servers.length > 0 && servers.every((server) => server[counter] !== undefined)
-      ? totalOf(servers, counter)
-      : undefined,
-  );
-  return before === undefined || after === undefined ? undefined : after - before;
 }
 
 function totalOf(servers: readonly EngineMetrics[], figure: keyof EngineMetrics): number {

@@ -4,7 +4,6 @@ import { PermanentError, UserError } from '../../shared/base/errors.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
 import type { PolicyStore } from '../../shared/broker/policy-store.js';
 import type { AdapterServer, EngineNeed } from '../../shared/engine/adapter-server.js';
-import type { EngineMetrics } from '../../shared/engine/engine-metrics.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -14,6 +13,7 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { AdapterFolder } from './adapter-folder.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
 import { leaseOfReplica, reportEngines, reportOutage } from './engine-report.js';
+import type { MetricsReading } from './limit-control.js';
 import { type HealthChecks, type ProvenAdapter, Replica } from './replica.js';
 
 export interface ReplicaEngineOptions {
@@ -113,7 +113,7 @@ export class ReplicaEngine implements Engine {
     return `no engine answers: ${this.#replicas.map(({ reason }) => reason).join('; ')}`;
   }
 
-  get metrics(): EngineMetrics[] {
+  get metrics(): MetricsReading[] {
     return this.#replicas.flatMap(({ isUp, metrics }) => (isUp ? (metrics ?? []) : []));
   }
 

@@ -9,12 +9,12 @@ import {
   unfit,
 } from '../../shared/engine/adapter-server.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
-import type { EngineMetrics } from '../../shared/engine/engine-metrics.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Draw, ProveServer } from './engine.js';
 import { EngineWatch, type Outage } from './engine-watch.js';
+import type { MetricsReading } from './limit-control.js';
 
 /** How often a server is asked for its health, and how long it may take to answer, in ms. */
 export interface HealthChecks {
@@ -68,7 +68,7 @@ export class Replica {
   #calls = 0; // that sample for groups
   #outages = 0; // to notice one during a proof
   #excess = ''; // the adapters that it had beyond its capacity when it was last proven
-  #metrics: EngineMetrics | undefined;
+  #metrics: MetricsReading | undefined;
   #trust = new AbortController(); // aborts with the reason why what it draws can no longer be used
   readonly #watch: EngineWatch;
   readonly #proven = new Set<string>();
@@ -98,7 +98,7 @@ export class Replica {
   }
 
   /** What it said of itself at the last check. */
-  get metrics(): EngineMetrics | undefined {
+  get metrics(): MetricsReading | undefined {
     return this.#metrics;
   }
 
@@ -208,9 +208,10 @@ export class Replica {
     }
   }
 
-  async #readMetrics(signal: AbortSignal): Promise<EngineMetrics | undefined> {
+  async #readMetrics(signal: AbortSignal): Promise<MetricsReading | undefined> {
     try {
-      return await this.server.metrics(this.options.checks.limitMs, signal);
+      const metrics = await this.server.metrics(this.options.checks.limitMs, signal);
+      return metrics && { ...metrics, readAtMs: this.options.now() };
     } catch (error) {
       if (error instanceof EngineDown) return undefined; // its health is another question
       throw error;

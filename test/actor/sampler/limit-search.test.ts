@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { GroupLimit } from '../../../actor/group-limit.js';
-import { LimitControl } from '../../../actor/sampler/limit-control.js';
+import { LimitControl, type MetricsReading } from '../../../actor/sampler/limit-control.js';
 import { continueSearch, type Epoch, startSearch } from '../../../actor/sampler/limit-search.js';
 import { createRandom } from '../../../shared/base/random.js';
-import type { EngineMetrics } from '../../../shared/engine/engine-metrics.js';
 
 const groupSize = 16;
 const lookMs = 2_000;
@@ -44,11 +43,11 @@ function simulated(engine: Simulated, start = 8, most = 256) {
     if (isThrashing) preempted++;
     clock += lookMs;
     const isQueueing = engine.beyond === 'queue';
-    const metrics: EngineMetrics = {
+    const metrics: MetricsReading = {
       running: groupSize * (isQueueing ? useful : held.length),
       waiting: isQueueing ? groupSize * over : 0,
       ...{ kvUsage: 0.5, kvTokens: undefined, preemptions: preempted, generatedTokens: tokens },
-      ...{ promptTokens: undefined, startedAt: undefined },
+      ...{ promptTokens: undefined, startedAt: undefined, readAtMs: clock },
     };
     control.look([metrics]);
     history.push(limit.now);
