@@ -101,7 +101,7 @@ interface Checked {
   readonly url: string;
   readonly version: string | undefined;
   readonly maxContext: number | undefined;
-  readonly told: number | undefined; // adapters that one batch may use, if it says so
+  readonly told: number | undefined; // adapters that one batch may use, if known
   readonly slots: number;
 }
 

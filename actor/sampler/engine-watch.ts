@@ -38,7 +38,7 @@ export class EngineWatch {
    * @param now undefined: it showed none in time.
    * @param isBusy whether it has had calls of ours since the last look.
    * @param seconds since then.
-   * @returns what is wrong; undefined: nothing, or nobody can say.
+   * @returns what is wrong; undefined: nothing, as far as is known.
    */
   look(
     now: EngineMetrics | undefined,
@@ -75,7 +75,7 @@ export class EngineWatch {
   /**
    * Begins again with a server that is used again.
    *
-   * @param now what it says. If it is still the process that was taken for hung, it was only slow, and is given twice the time.
+   * @param now its metrics. If it is still the process that was taken for hung, it was only slow, and is given twice the time.
    */
   restart(now: EngineMetrics | undefined): void {
     const isSame = this.#last && now && !isAnotherProcess(this.#last, now);

@@ -23,7 +23,7 @@ export interface OpenSamplerOptions {
   readonly waitingFor: (reason: string) => void;
 }
 
-const usualGroups = 8; // where nothing tells how many would be better
+const usualGroups = 8; // where nothing shows how many would be better
 
 /** Opens the sampler that the configuration asks for, ready to load its first version. */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {

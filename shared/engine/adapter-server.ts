@@ -28,7 +28,7 @@ export interface AdapterServer {
   /** Resolves if the server is up. @throws {EngineDown} if not. */
   checkHealth(limitMs: number, signal: AbortSignal): Promise<void>;
 
-  /** What it says of itself; undefined if it shows no metrics. @throws {EngineDown} if it does not answer. */
+  /** Its own metrics; undefined if it shows no metrics. @throws {EngineDown} if it does not answer. */
   metrics(limitMs: number, signal: AbortSignal): Promise<EngineMetrics | undefined>;
 
   /** The names of the adapters that can be sampled with now. */
