@@ -240,7 +240,8 @@ export class ReplicaEngine implements Engine {
     const refusal = errors.find((error) => error instanceof UserError);
     if (refusal !== undefined) throw refusal;
     if (failures.length === results.length) {
-      throw errors.find((error) => error instanceof PermanentError) ?? errors[0]!;
+      const refused = errors.findIndex((error) => error instanceof PermanentError);
+      throw errors[Math.max(0, refused)]!;
     }
     for (const [replica, error] of failures) {
       if (error instanceof PermanentError) replica.refuse(error);
