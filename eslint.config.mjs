@@ -12,6 +12,7 @@ const layers = {
   'shared/service': ['shared/base'],
   'shared/model': ['shared/base', 'shared/rl'],
   'shared/tinker': ['shared/base', 'shared/rl', 'shared/service'],
+  'shared/engine': ['shared/base', 'shared/service', 'shared/model', 'shared/tinker'],
   'shared/broker': ['shared/base', 'shared/wire', 'shared/service'],
   'shared/tasks': ['shared/base', 'shared/wire', 'shared/service'],
   'shared/run': ['shared'],

@@ -1,5 +1,6 @@
 import { Counter, Gauge } from 'prom-client';
 import { IdleTime } from '../shared/base/idle-time.js';
+import type { GroupLimit } from './group-limit.js';
 
 /** The stage of a leased ticket. A ticket that waits for the sampler is in none of these. */
 export type Stage = 'policy' | 'sampling' | 'publish';
@@ -73,17 +74,21 @@ const inFlight = new Gauge({
 });
 const limit = new Gauge({
   name: 'rl_actor_limit',
-  help: 'Groups that this actor can sample at once.',
+  help: 'Groups that this actor may sample at once now.',
+  collect: () => {
+    limit.set(measuredLimit?.now ?? 0);
+  },
 });
 let measured: Activity | undefined;
+let measuredLimit: GroupLimit | undefined;
 
 /**
  * The activity of this process, which is exported as metrics.
  *
- * @param concurrency groups that it can sample at once.
+ * @param groups that it can sample at once.
  */
-export function measuredActivity(concurrency: number): Activity {
-  limit.set(concurrency);
+export function measuredActivity(groups: GroupLimit): Activity {
+  measuredLimit = groups;
   measured = new Activity(
     () => performance.now(),
     (cause, seconds) => {

@@ -5,7 +5,7 @@ import { bandOf, compareCanary } from '../shared/rl/canary.js';
 import { canaryDigest, type Certificate } from '../shared/wire/canary.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import type { Sampler } from './sampler/sampler.js';
+import type { Sampler, Score } from './sampler/sampler.js';
 
 const differences = new Histogram({
   name: 'rl_actor_canary_difference_nats',
@@ -34,29 +34,35 @@ export class CanaryNotReproduced extends PermanentError {
   }
 }
 
-/** Has a sampler reproduce the canary of each version that it loads, and remembers the result for the certificates of groups. */
+/** Has what samples reproduce the canary of each version that it loads, and remembers the result for the certificates of groups. */
 export class CanaryCheck {
   readonly #passed = new Map<number, string>(); // digest by version, the oldest first
 
   /** @param arithmetic the sampler's. */
   constructor(
-    private readonly sampler: Pick<Sampler, 'score' | 'engine'> & Partial<Pick<Sampler, 'kind'>>,
+    private readonly sampler: Pick<Sampler, 'engine'> & Partial<Pick<Sampler, 'kind'>>,
     private readonly arithmetic: Arithmetic,
   ) {}
 
   /**
-   * Checks a version that the sampler has loaded. A manifest without a canary passes, and is counted.
+   * Checks what has loaded a version: the sampler, or one server of several. A manifest without a canary passes, and is counted.
    *
+   * @param where the server's address, for the error.
    * @throws {CanaryNotReproduced} with the largest difference, if it is beyond the band of the arithmetic.
    */
-  async require({ version, canary, adapter }: PolicyManifest, signal: AbortSignal): Promise<void> {
+  async require(
+    { version, canary, adapter }: PolicyManifest,
+    score: Score,
+    signal: AbortSignal,
+    where?: string,
+  ): Promise<void> {
     if (canary === undefined) {
       uncheckedVersions.inc();
       return;
     }
     const startedAt = performance.now();
     const { texts, places, temperature } = canary;
-    const scores = await this.sampler.score(version, { texts, places, temperature }, signal);
+    const scores = await score({ texts, places, temperature }, signal);
     checkSeconds.observe((performance.now() - startedAt) / 1_000);
     const used = coarser(this.arithmetic, canary.arithmetic);
     // The backend samples with weights of its own.
@@ -73,7 +79,7 @@ export class CanaryCheck {
     const { largest, mean: meanBand } = band;
     const [text, index] = places[place]!;
     throw new CanaryNotReproduced(
-      `the sampler does not reproduce its canary: token ${index} of text ${text} has the logprob ` +
+      `${where ?? 'the sampler'} does not reproduce its canary: token ${index} of text ${text} has the logprob ` +
         `${canary.logprobs[place]!.toFixed(4)} by the trainer and ${(scores.logprobs[place] ?? NaN).toFixed(4)} here, a difference of ` +
         `${difference.toPrecision(3)}; on average they differ by ${mean.toPrecision(3)}. ` +
         `${used}${isRounded ? ` with an adapter in ${format}` : ''} allows ${largest} and ${meanBand}. ` +

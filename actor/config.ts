@@ -77,15 +77,26 @@ export const ActorConfig = z
       .enum(['both', 'train', 'eval'])
       .default('both')
       .describe('which tickets to take: for training, for evaluations, or both.'),
-    concurrency: int
-      .positive()
-      .max(1024)
-      .default(8)
-      .describe('groups in progress at once; onnx samples all waiting groups together, in waves.'),
+    concurrency: z
+      .union([z.literal('auto'), int.positive().max(1024)], {
+        error: 'expected auto, or a number from 1 to 1024',
+      })
+      .default('auto')
+      .describe(
+        'groups in progress at once; onnx samples all waiting groups together, in waves. auto: 8 with onnx and tinker; ' +
+          'with vllm and sglang as many as the engine serves well, which the actor finds out.',
+      ),
     segmentTokens: int
       .nonnegative()
       .default(0)
       .describe('tokens per call of all samplers but onnx; 0: the whole answer, from one version.'),
+    rolloutSeconds: number
+      .min(1)
+      .max(86_400)
+      .optional()
+      .describe(
+        'time after which a rollout ends between two calls and is sent as it is, like one of --max-tokens; needs --segment-tokens; default: no limit.',
+      ),
     stallSeconds: number
       .min(5)
       .max(86_400)
@@ -93,7 +104,8 @@ export const ActorConfig = z
       .describe(
         'time without progress after which the sampler counts as hung and its tickets go back: onnx exits with an ' +
           'error, to be restarted; the others give up the call; by default 10 times the longest so far, at least 60, ' +
-          'and before the first 600 with onnx, else 3600.',
+          'and before the first 600 with onnx, else 3600. A server of vllm or sglang that draws nothing at all counts as hung ' +
+          'after 10 times its longest silence, at least 10, at first 120.',
       ),
     healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
     healthPort: port.default(0).describe('health port; 0 picks a free one (logged).'),
@@ -113,6 +125,12 @@ export const ActorConfig = z
     for (const key of ['engineUrl', 'engineMaxLoras', 'adapterDir'] as const) {
       if (isEngine || value[key] === undefined) continue;
       complain(key, 'only --sampler vllm and sglang use an engine; remove one of the two');
+    }
+    if (value.rolloutSeconds !== undefined && value.segmentTokens === 0) {
+      complain(
+        'rolloutSeconds',
+        'a rollout is cut between two calls, and this is one call; add --segment-tokens, of all samplers but onnx',
+      );
     }
     if (value.sampler === 'onnx') {
       if (value.segmentTokens > 0) {

@@ -22,7 +22,7 @@ export function leaseOf(
     groups,
   }: {
     readonly actor: string;
-    readonly sampler: Pick<Sampler, 'kind' | 'concurrency'>;
+    readonly sampler: Pick<Sampler, 'kind' | 'groups' | 'servers'>;
     readonly policies: Pick<PolicyFollower, 'oldestInUse' | 'firstToken' | 'refused'> &
       Partial<Pick<PolicyFollower, 'awaitsAdapter'>>;
     readonly activity: Pick<Activity, 'sampling' | 'idleSeconds'>;
@@ -40,10 +40,11 @@ export function leaseOf(
     sampler: sampler.kind,
     groups,
     inFlight: activity.sampling,
-    limit: sampler.concurrency,
+    limit: sampler.groups.now,
     idleSeconds: activity.idleSeconds,
     ...(firstToken === undefined ? {} : { firstToken }),
     ...(refused === undefined ? {} : { refused }),
+    ...(sampler.servers.length === 0 ? {} : { engines: [...sampler.servers] }),
     lastSeenAt: now,
   };
 }

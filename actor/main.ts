@@ -73,7 +73,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   missing = () => (expelled.signal.aborted ? quarantined : unreadiness(broker, sampler, policies));
 
   let groups = 0;
-  const activity = measuredActivity(sampler.concurrency);
+  const activity = measuredActivity(sampler.groups);
   const lease = () =>
     leaseOf({ actor: config.name, sampler, policies, activity, groups }, Date.now());
   const { task, dataset, tokenizer } = joined;

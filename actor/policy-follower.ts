@@ -307,9 +307,9 @@ export class PolicyFollower {
 
   async #load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
     try {
-      await this.options.sampler.load(manifest, signal);
-      await this.options.canaries.require(manifest, signal);
-      this.options.sampler.admit(manifest.version);
+      const { sampler, canaries } = this.options;
+      await sampler.load(manifest, (...what) => canaries.require(manifest, ...what), signal);
+      sampler.admit(manifest.version);
     } catch (err) {
       if (!(err instanceof PermanentError)) throw err;
       const reason = reasonOf(err);

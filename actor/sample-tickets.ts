@@ -1,4 +1,3 @@
-import pLimit from 'p-limit';
 import { Counter, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
@@ -81,7 +80,7 @@ export async function sampleTickets(
 ): Promise<void> {
   const { broker, actor, sampler, activity, log, onGroup } = options;
   const subject = broker.names.subjects.rollouts(actor);
-  const turn = pLimit(sampler.concurrency); // shared by the splits, each of which leases as many tickets
+  const { groups } = sampler; // the limit is shared by the splits, each of which leases as many tickets
   const refusal = new AbortController(); // its reason: what the user must fix before any ticket works
   const lease = (split: Split) => (ending: AbortSignal) =>
     consume(
@@ -89,12 +88,15 @@ export async function sampleTickets(
       `tickets.${split}`,
       Ticket,
       {
-        ...{ signal: ending, log, stage: 'actor', concurrency: sampler.concurrency },
-        ready: (waiting) => sampler.ready(waiting),
+        ...{ signal: ending, log, stage: 'actor', concurrency: groups.most },
+        ready: async (waiting, lane) => {
+          await groups.above(lane, waiting);
+          await sampler.ready(waiting);
+        },
       },
       async ({ value: ticket, deliveryCount, trace }) => {
         try {
-          const group = await sampleTicket(ticket, options, turn, ending);
+          const group = await sampleTicket(ticket, options, ending);
           using _publishing = activity.enter('publish');
           const msgId = messageIdOf(ticket);
           const span = sampleSpan(broker.run, group, deliveryCount, trace);
@@ -122,7 +124,6 @@ export async function sampleTickets(
 async function sampleTicket(
   ticket: Ticket,
   options: SampleTicketsOptions,
-  turn: <T>(task: () => Promise<T>) => Promise<T>,
   signal: AbortSignal,
 ): Promise<RolloutGroup> {
   const { actor, prompts, sampler, trainOn, policies, activity, earlyCancel, inFlightUpdates } =
@@ -131,40 +132,38 @@ async function sampleTicket(
   work.signal.throwIfAborted();
   const request = groupRequest(ticket, prompts);
   using policy = await holdPolicy(ticket, options, work.signal);
-  return await turn(async () => {
-    work.signal.throwIfAborted();
-    using _sampling = activity.enter('sampling');
-    const startedAt = Date.now();
-    const choice = {
-      version: policy.manifest.version,
-      adoptsNewer: inFlightUpdates && ticket.pinnedVersion === undefined,
-    };
-    const progress = {
-      onDraw: (version: number) => {
-        work.onDraw(version);
-        policies.onDraw(version);
-      },
-      wasted: (tokens: number) => {
-        countWastedTokens(wasteReason(work.signal.reason), tokens);
-      },
-    };
-    const isSampled = trainOn === 'rollouts' || ticket.split === 'eval';
-    const rollouts = isSampled
-      ? await withAbortReason(work.signal, sampler.sample(request, choice, work.signal, progress))
-      : solutionRollouts(ticket, prompts, choice.version);
-    const finishedAt = Date.now();
-    const { prompt } = request;
-    const certificate = options.canaries.certificate(versionsIn(rollouts));
-    const group = rolloutGroup({
-      ...{ ticket, actor, prompt, rollouts, certificate, startedAt, finishedAt },
-    });
-
-    const labels = { split: ticket.split };
-    sampledTokens.inc(labels, tokenCount(group));
-    sampledRollouts.inc(labels, rollouts.length);
-    groupSeconds.observe(labels, (finishedAt - startedAt) / 1_000);
-    return group;
+  using _turn = await sampler.groups.enter(work.signal);
+  using _sampling = activity.enter('sampling');
+  const startedAt = Date.now();
+  const choice = {
+    version: policy.manifest.version,
+    adoptsNewer: inFlightUpdates && ticket.pinnedVersion === undefined,
+  };
+  const progress = {
+    onDraw: (version: number) => {
+      work.onDraw(version);
+      policies.onDraw(version);
+    },
+    wasted: (tokens: number) => {
+      countWastedTokens(wasteReason(work.signal.reason), tokens);
+    },
+  };
+  const isSampled = trainOn === 'rollouts' || ticket.split === 'eval';
+  const rollouts = isSampled
+    ? await withAbortReason(work.signal, sampler.sample(request, choice, work.signal, progress))
+    : solutionRollouts(ticket, prompts, choice.version);
+  const finishedAt = Date.now();
+  const { prompt } = request;
+  const certificate = options.canaries.certificate(versionsIn(rollouts));
+  const group = rolloutGroup({
+    ...{ ticket, actor, prompt, rollouts, certificate, startedAt, finishedAt },
   });
+
+  const labels = { split: ticket.split };
+  sampledTokens.inc(labels, tokenCount(group));
+  sampledRollouts.inc(labels, rollouts.length);
+  groupSeconds.observe(labels, (finishedAt - startedAt) / 1_000);
+  return group;
 }
 
 /** The distinct versions that sampled the rollouts. */

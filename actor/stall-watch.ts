@@ -1,5 +1,7 @@
 /** Detects a sampler that has work but makes no progress. */
 export class StallWatch {
+  /** How many times the longest silence so far is too long. */
+  static readonly factor = 10;
   readonly #fixedSeconds: number | undefined;
   readonly #firstSeconds: number;
   readonly #leastSeconds: number;
@@ -22,7 +24,7 @@ export class StallWatch {
     if (this.#fixedSeconds !== undefined) return this.#fixedSeconds;
     return this.#longest === undefined
       ? this.#firstSeconds
-      : Math.max(this.#leastSeconds, 10 * this.#longest);
+      : Math.max(this.#leastSeconds, StallWatch.factor * this.#longest);
   }
 
   /** Records progress after so many seconds of work; by default those counted by this watch. */

@@ -5,19 +5,24 @@ import { encodeAdapter } from '../../shared/model/lora.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
 import { linearModules } from '../../shared/model/parameters.js';
 import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
-import { type AdapterServer, type EngineNeed, unfit } from './adapter-server.js';
-import { EngineDown, EngineHttp } from './engine-http.js';
+import { type AdapterServer, type EngineNeed, unfit } from '../../shared/engine/adapter-server.js';
+import { serverOf } from '../../shared/engine/dialects.js';
+import { EngineDown } from '../../shared/engine/engine-http.js';
+import { unknownIn } from '../../shared/engine/engine-metrics.js';
 import {
   adapterName,
   isOfActor,
   ReplicaEngine,
   type ReplicaEngineOptions,
 } from './replica-engine.js';
-import { SglangServer } from './sglang-server.js';
-import { VllmServer } from './vllm-server.js';
 
 export interface ConnectEngineOptions
-  extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'adapters' | 'log' | 'checks'>, EngineNeed {
+  extends
+    Pick<
+      ReplicaEngineOptions,
+      'run' | 'actor' | 'adapters' | 'log' | 'checks' | 'stallSeconds' | 'now'
+    >,
+    EngineNeed {
   readonly kind: AdapterServer['kind'];
   readonly urls: readonly string[];
   readonly apiKey: string | undefined;
@@ -32,8 +37,8 @@ export interface ConnectEngineOptions
   readonly waitingFor: (reason: string) => void;
 }
 
-const dialects = { vllm: VllmServer, sglang: SglangServer } as const;
 const retryMs = 1_000;
+const metricsMs = 10_000;
 const rehearsalMs = 300_000; // the first call may compile kernels
 
 /**
@@ -46,7 +51,7 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
   const { kind, urls, apiKey, adapterDir, run, actor, log } = options;
   const folder = await AdapterFolder.create(adapterDir, run, actor);
   try {
-    const servers = urls.map((url) => new dialects[kind](new EngineHttp(url, apiKey)));
+    const servers = urls.map((url) => serverOf(kind, url, apiKey));
     const process = randomBytes(3).toString('hex');
     const checked = await Promise.all(
       servers.map(async (server) => {
@@ -57,19 +62,14 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
     const slots = Math.min(...checked.map((each) => each.slots));
     const maxContext = Math.min(...checked.map((each) => each.maxContext ?? Infinity));
     log.info({ kind, engines: checked, slots }, 'what the engine offers');
-    const { adapters, checks } = options;
+    const { adapters, checks, stallSeconds, now, temperature, prompt } = options;
     const room = { slots, maxContext: Number.isFinite(maxContext) ? maxContext : undefined };
-    const releases = new Set(checked.map((each) => each.version ?? 'of an unknown release'));
     return new ReplicaEngine({
-      servers,
-      description: `${kind} ${[...releases].join(', ')}`,
-      folder,
-      process,
-      run,
-      actor,
-      adapters,
-      log,
-      checks,
+      servers: checked.map(({ version: release, told: capacity }, i) => {
+        return { server: servers[i]!, release, capacity };
+      }),
+      need: { temperature, prompt },
+      ...{ folder, process, run, actor, adapters, log, checks, stallSeconds, now },
       ...room,
     });
   } catch (error) {
@@ -101,6 +101,7 @@ interface Checked {
   readonly url: string;
   readonly version: string | undefined;
   readonly maxContext: number | undefined;
+  readonly told: number | undefined; // adapters that one batch may use, if known
   readonly slots: number;
 }
 
@@ -110,14 +111,20 @@ async function check(
   process: string,
   options: ConnectEngineOptions,
 ): Promise<Checked> {
-  const { run, actor, signal } = options;
+  const { run, actor, log, signal } = options;
   const facts = await server.probe(options, signal);
+  const unknown = unknownIn(await server.metrics(metricsMs, signal));
+  if (unknown.length > 0) {
+    const remedy =
+      server.kind === 'sglang' ? 'start it with --enable-metrics' : 'let /metrics through';
+    log.warn({ url: server.url, unknown, remedy }, 'engine does not show all metrics');
+  }
   for (const name of await server.adapters(signal)) {
     if (isOfActor(name, run, actor)) await server.unload(name, signal); // a predecessor's
   }
   const told = await rehearse(server, folder, process, options);
   const { url } = server;
-  return { url, ...facts, slots: slotsOf(`${server.product} at ${url}`, told, options) };
+  return { url, ...facts, told, slots: slotsOf(`${server.product} at ${url}`, told, options) };
 }
 
 /**

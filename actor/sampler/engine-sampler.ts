@@ -1,13 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Counter } from 'prom-client';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { TokenScores } from '../../shared/rl/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
-import { scoresByAnswers, type CanaryTexts } from './canary-scores.js';
-import { type Engine, type EnginePlace, NotServed } from './engine.js';
-import type { PolicyChoice, Progress, Sampler } from './sampler.js';
+import { scoresByAnswers } from './canary-scores.js';
+import { NotServed } from '../../shared/engine/adapter-server.js';
+import type { Engine, EnginePlace, ProveServer } from './engine.js';
+import type { PolicyChoice, Progress, Prove, Sampler, Score } from './sampler.js';
 import {
   appendSegment,
   continuationSeed,
@@ -16,19 +17,37 @@ import {
   endAtStop,
   nextSegmentLength,
 } from './segments.js';
+import { GroupLimit } from '../group-limit.js';
 import { StallWatch } from '../stall-watch.js';
+import { TaskScope } from '../../shared/base/task-scope.js';
+import { LimitControl } from './limit-control.js';
 
 export interface EngineSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
-  readonly concurrency: number; // groups at once
+  readonly concurrency: Concurrency; // groups at once
   readonly segmentTokens: number; // tokens per call; 0: the whole answer in one call, by one version
+  /** After this time a rollout is cut at the end of its call; needs segments. undefined: never. */
+  readonly rolloutSeconds?: number | undefined;
   readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
+  /** A steady clock, in ms. */
+  readonly now?: () => number;
 }
 
 /** One call for a group: samples the sequences of a request with one version. */
 type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
 
+const cutRollouts = new Counter({
+  name: 'rl_actor_rollouts_cut_total',
+  help: 'Rollouts that this actor ended after --rollout-seconds and sent as they were.',
+});
+
+/** Groups that are sampled at once: a number, or as many as the engine serves well. */
+export type Concurrency = number | 'auto';
+
+const startingGroups = 8;
+const mostGroups = 256;
+const lookEveryMs = 2_000;
 const retryDelayMs = 5_000;
 const firstStallSeconds = 3_600; // a long answer from a busy engine
 
@@ -38,7 +57,7 @@ const firstStallSeconds = 3_600; // a long answer from a busy engine
  */
 export class EngineSampler implements Sampler {
   readonly usualArithmetic = 'bf16';
-  readonly concurrency: number;
+  readonly groups: GroupLimit;
   readonly #engine: Engine;
   readonly #admitted = new Set<number>(); // versions to sample with
   readonly #stalls: StallWatch;
@@ -48,7 +67,11 @@ export class EngineSampler implements Sampler {
     private readonly options: EngineSamplerOptions,
   ) {
     this.#engine = engine;
-    this.concurrency = options.concurrency;
+    const { concurrency } = options;
+    this.groups =
+      concurrency === 'auto'
+        ? new GroupLimit(startingGroups, mostGroups)
+        : new GroupLimit(concurrency);
     this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
   }
 
@@ -72,16 +95,21 @@ export class EngineSampler implements Sampler {
     return this.#engine.trouble;
   }
 
-  async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
-    await this.#engine.load(manifest, signal);
+  get servers(): Engine['servers'] {
+    return this.#engine.servers;
   }
 
-  /** By answers of one token: a server may compute the logprobs of prompts at another temperature than those of answers. */
-  score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
-    return scoresByAnswers(canary, this.#engine.mostProbable, async (request) => {
-      using place = this.#engine.place(); // of its own, so that each server has a part of the canary
-      return await this.#call(place, version, request, signal);
-    });
+  /** Proves by answers of one token: a server may compute the logprobs of prompts at another temperature than those of answers. */
+  async load(manifest: PolicyManifest, prove: Prove, signal: AbortSignal): Promise<void> {
+    const { version } = manifest;
+    const proveServer: ProveServer = (draw, ending, where) => {
+      const score: Score = (canary, scoring) =>
+        scoresByAnswers(canary, this.#engine.mostProbable, (request) =>
+          this.#repeated(version, scoring, () => draw(request, this.#limitMs, scoring)),
+        );
+      return prove(score, ending, where);
+    };
+    await this.#engine.load(manifest, proveServer, signal);
   }
 
   admit(version: number): void {
@@ -99,7 +127,10 @@ export class EngineSampler implements Sampler {
     signal: AbortSignal,
     progress?: Progress,
   ): Promise<SampledRollout[]> {
-    const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
+    const { rolloutSeconds = Infinity } = this.options;
+    const isCutLater = rolloutSeconds < Infinity; // between two calls, so there must be several
+    const segmentTokens = policy.adoptsNewer || isCutLater ? this.options.segmentTokens : 0;
+    const endAtMs = this.#now() + 1_000 * rolloutSeconds;
     using place = this.#engine.place();
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
@@ -114,7 +145,7 @@ export class EngineSampler implements Sampler {
       return await Promise.all(
         starts.map((segment, index) => {
           const rollout = this.#end(appendSegment(undefined, segment, policy.version), request);
-          return this.#complete(rollout, { request, index, policy, segmentTokens }, call);
+          return this.#complete(rollout, { request, index, policy, segmentTokens, endAtMs }, call);
         }),
       );
     } catch (error) {
@@ -127,26 +158,53 @@ export class EngineSampler implements Sampler {
     return this.#engine.ready(signal);
   }
 
-  guard(signal: AbortSignal): Promise<void> {
-    return this.#engine.guard(signal);
+  async guard(signal: AbortSignal): Promise<void> {
+    await TaskScope.run(signal, [
+      (ending) => this.#engine.guard(ending),
+      (ending) => this.#control(ending),
+    ]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#engine[Symbol.asyncDispose]();
   }
 
+  /** With `auto`, adapts the number of groups to the engine. */
+  async #control(signal: AbortSignal): Promise<void> {
+    if (this.options.concurrency !== 'auto') return;
+    const control = new LimitControl(this.groups, () => performance.now());
+    for (;;) {
+      await sleep(lookEveryMs, undefined, { signal });
+      const before = this.groups.now;
+      control.look(this.#engine.metrics);
+      if (this.groups.now !== before) {
+        this.options.log.info({ before, groups: this.groups.now }, 'groups in flight adapted');
+      }
+    }
+  }
+
   /** Continues a rollout until it has ended. */
   async #complete(
     start: SampledRollout,
-    context: { request: GroupRequest; index: number; policy: PolicyChoice; segmentTokens: number },
+    context: {
+      readonly request: GroupRequest;
+      readonly index: number;
+      readonly policy: PolicyChoice;
+      readonly segmentTokens: number;
+      readonly endAtMs: number; // by the sampler's clock
+    },
     call: SampleCall,
   ): Promise<SampledRollout> {
-    const { request, index, policy, segmentTokens } = context;
+    const { request, index, policy, segmentTokens, endAtMs } = context;
     let rollout = start;
     for (;;) {
       const sampled = rollout.tokens.length;
       const maxTokens = nextSegmentLength(sampled, request.maxTokens, segmentTokens);
       if (rollout.stopReason === 'stop' || maxTokens === 0) return rollout;
+      if (this.#now() >= endAtMs) {
+        cutRollouts.inc();
+        return { ...rollout, stopReason: 'length' };
+      }
       const version = continuingVersion(policy, this.#admitted);
       const prompt = continuedPrompt(request.prompt, rollout);
       const seed = continuationSeed(request.seed, index, sampled);
@@ -163,20 +221,38 @@ export class EngineSampler implements Sampler {
     return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
   }
 
-  /** One call, repeated while the engine does not serve it; the ticket's lease is extended meanwhile. */
-  async #call(
+  #now(): number {
+    return (this.options.now ?? performance.now.bind(performance))();
+  }
+
+  get #limitMs(): number {
+    return 1_000 * this.#stalls.limit;
+  }
+
+  /** One call for a group. Those for canaries say nothing of how long a call takes. */
+  #call(
     place: EnginePlace,
     version: number,
     request: GroupRequest,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    for (let limited = 0; ;) {
+    return this.#repeated(version, signal, async () => {
       const startedAt = performance.now();
+      const sequences = await place.generate(version, request, this.#limitMs, signal);
+      this.#stalls.progressed((performance.now() - startedAt) / 1_000);
+      return sequences;
+    });
+  }
+
+  /** Repeats a call while the engine does not serve it; the ticket's lease is extended meanwhile. */
+  async #repeated(
+    version: number,
+    signal: AbortSignal,
+    call: () => Promise<SampledSequence[]>,
+  ): Promise<SampledSequence[]> {
+    for (let limited = 0; ;) {
       try {
-        const limitMs = 1_000 * this.#stalls.limit;
-        const sequences = await place.generate(version, request, limitMs, signal);
-        this.#stalls.progressed((performance.now() - startedAt) / 1_000);
-        return sequences;
+        return await call();
       } catch (err) {
         if (!(err instanceof NotServed)) throw err;
         if (err.maxAttempts !== undefined && ++limited >= err.maxAttempts) throw err.cause;

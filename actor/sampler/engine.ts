@@ -1,7 +1,8 @@
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
-import type { SamplerKind } from '../../shared/wire/actor-lease.js';
+import type { EngineLease, SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { MetricsReading } from './limit-control.js';
 
 /**
  * A server that samples, or several alike: what {@link EngineSampler} schedules calls to. Each kind of server
@@ -20,9 +21,17 @@ export interface Engine extends AsyncDisposable {
   readonly maxVersions: number | undefined;
   /** Why nothing can be sampled now; undefined if it can. */
   readonly trouble: string | undefined;
+  /** Its servers as they are now, where the actor watches them. */
+  readonly servers: readonly EngineLease[];
+  /** What those in use say of themselves. */
+  readonly metrics: readonly MetricsReading[];
 
-  /** Makes a version ready to be sampled with; see {@link Sampler.load}. */
-  load(manifest: PolicyManifest, signal: AbortSignal): Promise<void>;
+  /**
+   * Makes a version ready to be sampled with; see {@link Sampler.load}.
+   *
+   * @param prove kept as long as the version is loaded: a server that may have lost it must pass again.
+   */
+  load(manifest: PolicyManifest, prove: ProveServer, signal: AbortSignal): Promise<void>;
 
   /** Unloads a version once its calls have ended. */
   unload(version: number): void;
@@ -54,15 +63,17 @@ export interface EnginePlace extends Disposable {
   ): Promise<SampledSequence[]>;
 }
 
-/** A call that was not served and is worth repeating, while its ticket stays leased. */
-export class NotServed extends Error {
-  override readonly name = 'NotServed';
+/** Samples with one version at one server, which nothing else may do yet. */
+export type Draw = (
+  request: GroupRequest,
+  limitMs: number,
+  signal: AbortSignal,
+) => Promise<SampledSequence[]>;
 
-  /** @param maxAttempts after how many failures with such a limit a call is given up. */
-  constructor(
-    override readonly cause: Error,
-    readonly maxAttempts?: number,
-  ) {
-    super(cause.message, { cause });
-  }
-}
+/**
+ * Requires that a server samples with a version.
+ *
+ * @param where its address, if there may be several.
+ * @throws {PermanentError} if it does not.
+ */
+export type ProveServer = (draw: Draw, signal: AbortSignal, where?: string) => Promise<void>;

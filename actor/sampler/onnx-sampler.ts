@@ -10,7 +10,8 @@ import { WorkerCalls } from '../../shared/service/worker-calls.js';
 import type { CanaryTexts } from './canary-scores.js';
 import type { DecoderCalls, DecoderEvent } from './decoder-worker.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
-import type { PolicyChoice, Progress, Sampler } from './sampler.js';
+import type { PolicyChoice, Progress, Prove, Sampler } from './sampler.js';
+import { GroupLimit } from '../group-limit.js';
 import { StallWatch } from '../stall-watch.js';
 import { aborted } from '../../shared/base/task-scope.js';
 
@@ -38,11 +39,12 @@ const killMs = 10_000; // then the process is killed
 export class OnnxSampler implements Sampler {
   readonly kind = 'onnx';
   readonly usualArithmetic = 'fp32';
-  readonly concurrency: number;
+  readonly groups: GroupLimit;
   readonly maxContext: number;
   readonly maxVersions = undefined;
   readonly trouble = undefined;
-  readonly #groups = new Map<number, Progress | undefined>(); // groups being sampled, by id
+  readonly servers = [];
+  readonly #sampled = new Map<number, Progress | undefined>(); // groups being sampled, by id
   readonly #decoder: WorkerCalls<DecoderCalls, DecoderEvent>;
   readonly #stalls: StallWatch;
   #watching: NodeJS.Timeout | undefined;
@@ -71,7 +73,7 @@ export class OnnxSampler implements Sampler {
 
   private constructor(private readonly options: OnnxSamplerOptions) {
     this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
-    this.concurrency = options.concurrency;
+    this.groups = new GroupLimit(options.concurrency);
     this.maxContext = options.directory.config.maxPositions;
     this.#decoder = new WorkerCalls(new URL('./decoder-worker.js', import.meta.url), {
       name: "the actor's decoder",
@@ -80,7 +82,7 @@ export class OnnxSampler implements Sampler {
       },
       onEvent: (event) => {
         if (event === 'alive') return;
-        for (const id of event.ids) this.#groups.get(id)?.onDraw(event.version);
+        for (const id of event.ids) this.#sampled.get(id)?.onDraw(event.version);
       },
     });
   }
@@ -89,16 +91,17 @@ export class OnnxSampler implements Sampler {
     return this.#engine;
   }
 
-  async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
+  async load(manifest: PolicyManifest, prove: Prove, signal: AbortSignal): Promise<void> {
     const { version } = manifest;
     const { rank, alpha } = requireAdapter(manifest);
     const safetensors = await this.options.adapters.fetchAdapter(manifest, signal);
     await requireFinite(safetensors);
     signal.throwIfAborted();
     await this.#decoder.call('load', { version, safetensors, rank, alpha });
+    await prove((canary, ending) => this.#score(version, canary, ending), signal);
   }
 
-  async score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
+  async #score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {
     // The call transfers its buffers, and the texts are needed again.
     const texts = canary.texts.map((text) => text.slice());
     const { places, temperature } = canary;
@@ -132,7 +135,7 @@ export class OnnxSampler implements Sampler {
       }, abandonMs);
     };
     signal.addEventListener('abort', abandon, { once: true });
-    this.#groups.set(id, progress);
+    this.#sampled.set(id, progress);
     try {
       // The call transfers its buffer, and the prompt is needed again.
       const copy = { ...request, prompt: request.prompt.slice() };
@@ -145,7 +148,7 @@ export class OnnxSampler implements Sampler {
       signal.throwIfAborted();
       throw error;
     } finally {
-      this.#groups.delete(id);
+      this.#sampled.delete(id);
       clearTimeout(deadline);
       signal.removeEventListener('abort', abandon);
     }
@@ -186,7 +189,7 @@ export class OnnxSampler implements Sampler {
       // A suspended process did not wait for the decoder, so the elapsed time does not count.
       const silent = this.#stalls.waited(Math.min(since, 2 * tickMs) / 1_000);
       if (silent === undefined) return;
-      const groups = this.#groups.size;
+      const groups = this.#sampled.size;
       this.#decoder.giveUp(
         new Error(
           `the actor's decoder hangs: no progress for ${Math.round(silent)} s, with ${groups} groups to sample; ` +

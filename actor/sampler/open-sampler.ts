@@ -25,6 +25,8 @@ export interface OpenSamplerOptions {
   readonly waitingFor: (reason: string) => void;
 }
 
+const usualGroups = 8; // where nothing shows how many would be better
+
 /** Opens the sampler that the configuration asks for, ready to load its first version. */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
   const { config, joined, log, signal } = options;
@@ -36,18 +38,22 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     stallSeconds,
     onAdoption = 'keep',
   } = config;
+  const fixed = concurrency === 'auto' ? usualGroups : concurrency;
   if (sampler === 'onnx') {
     const { directory } = joined;
     if (directory === undefined)
       throw new UserError('--sampler onnx needs --model-dir with weights');
-    const decoding = { directory, threads, concurrency, onAdoption, stallSeconds };
-    return OnnxSampler.start({ ...decoding, adapters: loaderOf(options), log, signal });
+    const decoding = { directory, threads, onAdoption, stallSeconds };
+    const given = { ...decoding, concurrency: fixed, adapters: loaderOf(options), log, signal };
+    return OnnxSampler.start(given);
   }
-  const engine = await (sampler === 'tinker'
-    ? connectBackend(options)
-    : connectServers(sampler, options));
   const { tokenizer } = joined;
-  return new EngineSampler(engine, { tokenizer, concurrency, segmentTokens, stallSeconds, log });
+  const { rolloutSeconds } = config;
+  const calls = { tokenizer, segmentTokens, rolloutSeconds, stallSeconds, log };
+  if (sampler === 'tinker') {
+    return new EngineSampler(await connectBackend(options), { ...calls, concurrency: fixed });
+  }
+  return new EngineSampler(await connectServers(sampler, options), { ...calls, concurrency });
 }
 
 async function connectBackend({ config, runConfig, log, signal }: OpenSamplerOptions) {
@@ -61,7 +67,8 @@ async function connectBackend({ config, runConfig, log, signal }: OpenSamplerOpt
 
 async function connectServers(kind: 'vllm' | 'sglang', options: OpenSamplerOptions) {
   const { config, runConfig, joined, log, signal, waitingFor } = options;
-  const { engineUrl, engineApiKey: apiKey, engineMaxLoras: maxLoras, adapterDir } = config;
+  const { engineUrl, engineApiKey: apiKey, engineMaxLoras: maxLoras } = config;
+  const { adapterDir, stallSeconds } = config;
   if (engineUrl === undefined) throw new UserError(`--sampler ${kind} needs --engine-url`);
   const { run, groupSize, maxStepsOffPolicy, lora, sampling } = runConfig;
   const { task, dataset, tokenizer, config: model } = joined;
@@ -75,7 +82,7 @@ async function connectServers(kind: 'vllm' | 'sglang', options: OpenSamplerOptio
     temperature: sampling.temperature,
     prompt: promptTokens(task.prompt(problem), tokenizer),
     adapters: loaderOf(options),
-    ...{ log, signal, waitingFor },
+    ...{ stallSeconds, log, signal, waitingFor },
   });
 }
 

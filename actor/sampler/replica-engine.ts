@@ -1,55 +1,54 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Gauge } from 'prom-client';
 import { Changes } from '../../shared/base/changes.js';
-import { UserError } from '../../shared/base/errors.js';
+import { PermanentError, UserError } from '../../shared/base/errors.js';
+import { TaskScope } from '../../shared/base/task-scope.js';
+import type { AdapterServer, EngineNeed } from '../../shared/engine/adapter-server.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import { type AdapterLoader, requireAdapter } from '../../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
+import type { EngineLease } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { AdapterFolder } from './adapter-folder.js';
-import type { AdapterServer, NamedAdapter } from './adapter-server.js';
-import type { Engine, EnginePlace } from './engine.js';
-import { Replica } from './replica.js';
+import type { Engine, EnginePlace, ProveServer } from './engine.js';
+import { leaseOfReplica, reportEngines, reportOutage } from './engine-report.js';
+import type { MetricsReading } from './limit-control.js';
+import { type HealthChecks, type ProvenAdapter, Replica } from './replica.js';
 
 export interface ReplicaEngineOptions {
-  readonly servers: readonly AdapterServer[]; // of the same kind and model
+  readonly servers: readonly CheckedServer[]; // of the same kind and model
   readonly folder: AdapterFolder;
   readonly run: string;
   readonly actor: string;
   readonly process: string; // distinguishes the processes that the actor's name has had
-  readonly description: string; // of the servers, with their releases
+  readonly need: EngineNeed;
   readonly maxContext: number | undefined;
   readonly slots: number; // adapters that may be loaded at once, at each server
   readonly adapters: Pick<AdapterLoader, 'fetchAdapter'>;
   readonly log: Logger;
   readonly checks?: HealthChecks | undefined; // of the servers' health
+  readonly stallSeconds?: number | undefined; // without a token, until a server counts as hung; undefined: from its pace
+  /** A steady clock, in ms. */
+  readonly now?: (() => number) | undefined;
 }
 
-/** How often a server is asked for its health, and how long it may take to answer, in ms. */
-export interface HealthChecks {
-  readonly everyMs: number;
-  readonly limitMs: number;
+/** A server, and what it said when it was checked. */
+export interface CheckedServer {
+  readonly server: AdapterServer;
+  readonly release: string | undefined;
+  readonly capacity: number | undefined; // adapters that one batch may use
 }
 
 /** An adapter at the servers, as long as a version or a call uses it. */
-interface LoadedAdapter extends NamedAdapter {
+interface LoadedAdapter extends ProvenAdapter {
+  prove: ProveServer;
   calls: number;
   isDropped: boolean;
 }
 
 const usualChecks: HealthChecks = { everyMs: 2_000, limitMs: 5_000 };
 const touchEveryMs = 60_000;
-
-const loadedAdapters = new Gauge({
-  name: 'rl_actor_engine_adapters',
-  help: 'Adapters that this actor has loaded at its engine.',
-});
-const enginesUp = new Gauge({
-  name: 'rl_actor_engines_up',
-  help: 'Engine servers that this actor can sample with now.',
-});
 
 /**
  * Servers of one model that sample with adapters from files, used as one engine. Each version is an adapter under a
@@ -66,20 +65,35 @@ export class ReplicaEngine implements Engine {
   readonly #closing = new AbortController();
 
   constructor(private readonly options: ReplicaEngineOptions) {
-    const { servers, log, checks = usualChecks } = options;
+    const { servers, need, slots, checks = usualChecks, stallSeconds, log } = options;
+    const { run, actor, process, now = () => performance.now() } = options;
     this.#checkEveryMs = checks.everyMs;
-    this.kind = servers[0]!.kind;
+    this.kind = servers[0]!.server.kind;
+    const isOwn = (name: string) => isOfActor(name, run, actor) && name.endsWith(`.${process}`);
+    const wanted = () =>
+      [...this.#adapters.values()].filter(({ isDropped, folder }) => !isDropped && folder !== '');
     this.#replicas = servers.map(
-      (server) =>
-        new Replica(server, checks.limitMs, log, () => {
-          this.#noteUp();
+      (checked) =>
+        new Replica({
+          ...{ ...checked, slots, need, checks, stallSeconds, wanted, isOwn, log, now },
+          closing: this.#closing.signal,
+          onChange: (outage) => {
+            reportOutage(checked.server.url, outage);
+            this.#report();
+            this.#changes.notify();
+          },
         }),
     );
-    this.#noteUp();
+    this.#report();
   }
 
   get description(): string {
-    return this.options.description;
+    const releases = this.#replicas.map(({ release }) => release ?? 'of an unknown release');
+    return `${this.kind} ${[...new Set(releases)].join(', ')}`;
+  }
+
+  get servers(): EngineLease[] {
+    return this.#replicas.map((replica) => leaseOfReplica(replica, this.options.slots));
   }
 
   get mostProbable(): number {
@@ -99,21 +113,30 @@ export class ReplicaEngine implements Engine {
     return `no engine answers: ${this.#replicas.map(({ reason }) => reason).join('; ')}`;
   }
 
-  async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
+  get metrics(): MetricsReading[] {
+    return this.#replicas.flatMap(({ isUp, metrics }) => (isUp ? (metrics ?? []) : []));
+  }
+
+  async load(manifest: PolicyManifest, prove: ProveServer, signal: AbortSignal): Promise<void> {
     const { version } = manifest;
     const { rank, alpha, sha256 } = requireAdapter(manifest);
     const { run, actor, process, adapters, folder } = this.options;
     const name = adapterName({ run, actor, process, version, sha256 });
     const known = this.#adapters.get(name);
-    if (known?.isDropped === false) return; // published again, with another sampling session
+    if (known?.isDropped === false) {
+      known.prove = prove; // published again, with another sampling session, and perhaps another canary
+      for (const replica of this.#replicas) replica.unprove(name);
+      await this.#bringEverywhere(known, signal);
+      return;
+    }
     const safetensors = await adapters.fetchAdapter(manifest, signal);
     await requireFinite(safetensors);
     await this.#freeSlot(name, signal);
-    const loaded = { name, folder: '', rank, calls: 0, isDropped: false }; // not written yet
+    const loaded = { name, folder: '', rank, prove, calls: 0, isDropped: false }; // not written yet
     this.#adapters.set(name, loaded); // takes the slot
     try {
       loaded.folder = await folder.write(name, { safetensors, rank, alpha });
-      await this.#loadEverywhere(loaded, signal);
+      await this.#bringEverywhere(loaded, signal);
     } catch (error) {
       await this.#free(loaded);
       throw error;
@@ -121,7 +144,7 @@ export class ReplicaEngine implements Engine {
     const before = this.#nameOf.get(version);
     this.#nameOf.set(version, name);
     if (before !== undefined) this.#drop(before); // the learner was restored and trained the version again
-    loadedAdapters.set(this.#adapters.size);
+    this.#report();
   }
 
   unload(version: number): void {
@@ -151,17 +174,22 @@ export class ReplicaEngine implements Engine {
   }
 
   async guard(signal: AbortSignal): Promise<void> {
-    const { run, actor, process } = this.options;
-    const isOwn = (name: string) => isOfActor(name, run, actor) && name.endsWith(`.${process}`);
-    const wanted = () =>
-      [...this.#adapters.values()].filter(({ isDropped, folder }) => !isDropped && folder !== '');
-    for (let sinceTouch = 0; ; sinceTouch += this.#checkEveryMs) {
-      await sleep(this.#checkEveryMs, undefined, { signal });
-      await Promise.all(this.#replicas.map((replica) => replica.check(wanted, isOwn, signal)));
-      if (sinceTouch < touchEveryMs) continue;
-      sinceTouch = 0;
-      await this.options.folder.touch();
-    }
+    const check = (replica: Replica) => async (ending: AbortSignal) => {
+      for (;;) {
+        await sleep(this.#checkEveryMs, undefined, { signal: ending });
+        await replica.check(ending);
+        this.#report();
+      }
+    };
+    await TaskScope.run(signal, [
+      ...this.#replicas.map(check), // each for itself: one that comes back is busy for a while
+      async (ending) => {
+        for (;;) {
+          await sleep(touchEveryMs, undefined, { signal: ending });
+          await this.options.folder.touch();
+        }
+      },
+    ]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -192,17 +220,27 @@ export class ReplicaEngine implements Engine {
     }
   }
 
-  /** Loads an adapter at every server that is up; the others load it when they come back. */
-  async #loadEverywhere(adapter: NamedAdapter, signal: AbortSignal): Promise<void> {
+  /**
+   * Loads an adapter at every server that is up, and has each prove it; the others do so when they come back. If only some do not
+   * reproduce its canary, these are at fault and go out of use.
+   */
+  async #bringEverywhere(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
     await this.ready(signal);
     const up = this.#replicas.filter(({ isUp }) => isUp);
-    const results = await Promise.allSettled(up.map((replica) => replica.load(adapter, signal)));
-    const failures = results.flatMap((result) =>
-      result.status === 'rejected' ? [result.reason as Error] : [],
+    const results = await Promise.allSettled(up.map((replica) => replica.bring(adapter, signal)));
+    const failures = results.flatMap((result, i) =>
+      result.status === 'rejected' ? [[up[i]!, result.reason as Error] as const] : [],
     );
-    const refusal = failures.find((error) => error instanceof UserError);
+    const errors = failures.map(([, error]) => error);
+    const refusal = errors.find((error) => error instanceof UserError);
     if (refusal !== undefined) throw refusal;
-    if (failures.length === results.length) throw failures[0]!;
+    if (failures.length === results.length) {
+      const refused = errors.findIndex((error) => error instanceof PermanentError);
+      throw errors[Math.max(0, refused)]!;
+    }
+    for (const [replica, error] of failures) {
+      if (error instanceof PermanentError) replica.refuse(error);
+    }
   }
 
   /** Waits until another adapter may be loaded: one too many could evict one in use. */
@@ -225,13 +263,12 @@ export class ReplicaEngine implements Engine {
     await Promise.all(this.#replicas.map((replica) => replica.unload(name, limit)));
     await this.options.folder.remove(name);
     this.#adapters.delete(name);
-    loadedAdapters.set(this.#adapters.size);
+    this.#report();
     this.#changes.notify();
   }
 
-  #noteUp(): void {
-    enginesUp.set(this.#replicas.filter(({ isUp }) => isUp).length);
-    this.#changes.notify();
+  #report(): void {
+    reportEngines(this.#replicas, this.#adapters.size);
   }
 }
 

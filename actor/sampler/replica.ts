@@ -1,33 +1,92 @@
 import { randomUUID } from 'node:crypto';
-import { errorText, UserError } from '../../shared/base/errors.js';
+import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
+import { markHandled, TaskScope, unlessAborted } from '../../shared/base/task-scope.js';
+import {
+  AdapterLost,
+  type AdapterServer,
+  type EngineNeed,
+  type NamedAdapter,
+  unfit,
+} from '../../shared/engine/adapter-server.js';
+import { EngineDown } from '../../shared/engine/engine-http.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
-import { AdapterLost, type AdapterServer, type NamedAdapter } from './adapter-server.js';
-import { EngineDown } from './engine-http.js';
+import type { Draw, ProveServer } from './engine.js';
+import { EngineWatch, type Outage } from './engine-watch.js';
+import type { MetricsReading } from './limit-control.js';
+
+/** How often a server is asked for its health, and how long it may take to answer, in ms. */
+export interface HealthChecks {
+  readonly everyMs: number;
+  readonly limitMs: number;
+  readonly refusedMs?: number; // until one that does not reproduce a canary is asked for it again
+}
+
+/** An adapter, with what a server must pass before it samples with it. */
+export interface ProvenAdapter extends NamedAdapter {
+  readonly prove: ProveServer;
+}
+
+export interface ReplicaOptions {
+  readonly server: AdapterServer;
+  readonly release: string | undefined;
+  readonly capacity: number | undefined; // adapters that one batch may use, if the server says so
+  readonly slots: number; // adapters that this actor may have loaded
+  readonly need: EngineNeed;
+  readonly checks: HealthChecks;
+  readonly stallSeconds: number | undefined;
+  /** The adapters of now. */
+  readonly wanted: () => readonly ProvenAdapter[];
+  /** Whether an adapter was loaded by this process. */
+  readonly isOwn: (name: string) => boolean;
+  readonly log: Logger;
+  readonly closing: AbortSignal;
+  /** A steady clock, in ms. */
+  readonly now: () => number;
+  /** Called when the server goes out of use or comes back. */
+  readonly onChange: (outage: Outage | undefined) => void;
+}
 
 /** A busy server may miss one check. */
 const maxMissedChecks = 2;
+const usualRefusedMs = 30_000;
+const proofMs = 120_000; // one token; the first call may compile kernels
 
-/** One server of several that are alike: whether it is up, and what it is doing. */
+/**
+ * One server of several that are alike: whether it is used, and with which adapters. It samples with an adapter only after it has
+ * reproduced the canary of its version, and must do so again whenever it may have lost it.
+ */
 export class Replica {
   /** The number of groups that are placed here. */
   groups = 0;
+  #release: string | undefined;
   #reason: string | undefined;
   #missedChecks = 0;
-  readonly #calls = new Set<AbortController>();
-  readonly #loading = new Map<string, Promise<void>>(); // adapters being loaded, by name
+  #restingUntil = -Infinity; // a server that was refused is not asked before
+  #checkedAt: number;
+  #calls = 0; // that sample for groups
+  #outages = 0; // to notice one during a proof
+  #excess = ''; // the adapters that it had beyond its capacity when it was last proven
+  #metrics: MetricsReading | undefined;
+  #trust = new AbortController(); // aborts with the reason why what it draws can no longer be used
+  readonly #watch: EngineWatch;
+  readonly #proven = new Set<string>();
+  readonly #bringing = new Map<string, Promise<void>>();
 
-  /**
-   * @param healthLimitMs how long the answer to a health check may take.
-   * @param onChange called when the server goes down or comes back.
-   */
-  constructor(
-    readonly server: AdapterServer,
-    private readonly healthLimitMs: number,
-    private readonly log: Logger,
-    private readonly onChange: () => void,
-  ) {}
+  constructor(private readonly options: ReplicaOptions) {
+    this.#release = options.release;
+    this.#watch = new EngineWatch(options.stallSeconds);
+    this.#checkedAt = options.now();
+  }
+
+  get server(): AdapterServer {
+    return this.options.server;
+  }
+
+  get release(): string | undefined {
+    return this.#release;
+  }
 
   get isUp(): boolean {
     return this.#reason === undefined;
@@ -38,112 +97,246 @@ export class Replica {
     return this.#reason;
   }
 
-  /** Loads an adapter; callers that ask at once for the same one share the request. */
-  load(adapter: NamedAdapter, signal: AbortSignal): Promise<void> {
-    const loading =
-      this.#loading.get(adapter.name) ??
-      this.#noticeDown(this.server.load(adapter, signal)).finally(() =>
-        this.#loading.delete(adapter.name),
-      );
-    this.#loading.set(adapter.name, loading);
-    return loading;
+  /** What it said of itself at the last check. */
+  get metrics(): MetricsReading | undefined {
+    return this.#metrics;
+  }
+
+  /** The number of adapters that it may sample with. */
+  get provenAdapters(): number {
+    return this.#proven.size;
+  }
+
+  /** Loads an adapter and has it proven, unless it is; callers that ask at once share the work. */
+  async bring(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
+    if (this.#proven.has(adapter.name)) return;
+    const work =
+      this.#bringing.get(adapter.name) ??
+      markHandled(this.#loadAndProve(adapter).finally(() => this.#bringing.delete(adapter.name)));
+    this.#bringing.set(adapter.name, work);
+    await unlessAborted(work, signal);
+  }
+
+  /** Has an adapter proven again before it is used. */
+  unprove(name: string): void {
+    this.#proven.delete(name);
   }
 
   /** Unloads an adapter if the server is up; a restarted one has lost it anyway. */
   async unload(name: string, signal: AbortSignal): Promise<void> {
+    this.#proven.delete(name);
     if (!this.isUp) return;
     try {
       await this.server.unload(name, signal);
     } catch (error) {
       const { url } = this.server;
-      this.log.warn({ url, adapter: name, reason: errorText(error) }, 'adapter not unloaded');
+      this.options.log.warn(
+        { url, adapter: name, reason: errorText(error) },
+        'adapter not unloaded',
+      );
     }
   }
 
-  /** Samples with an adapter, which is loaded again if the server has lost it. */
+  /** Samples with an adapter, which is loaded and proven again if the server has lost it. */
   async generate(
-    adapter: NamedAdapter,
+    adapter: ProvenAdapter,
     request: GroupRequest,
     limitMs: number,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    const call = new AbortController();
-    const abort = (): void => {
-      call.abort(signal.reason);
-    };
-    signal.addEventListener('abort', abort, { once: true });
-    this.#calls.add(call);
+    await using call = new TaskScope(signal, this.#trust.signal);
+    this.#calls++;
     const id = randomUUID();
-    const ask = () =>
-      this.server.generate({ id, adapter: adapter.name, request, limitMs }, call.signal);
+    const ask = async () => {
+      call.signal.throwIfAborted();
+      if (!this.isUp) throw new EngineDown(`${this.server.url} is out of use: ${this.reason}`);
+      await this.#bringOrRefuse(adapter, call.signal);
+      const given = { id, adapter: adapter.name, request, limitMs };
+      const sequences = await this.#noticeDown(
+        this.server.generate(given, call.signal),
+        call.signal,
+      );
+      await this.#requireSlots(call.signal);
+      return sequences;
+    };
     try {
-      signal.throwIfAborted();
-      return await this.#noticeDown(ask()).catch(async (error: unknown) => {
+      return await ask().catch(async (error: unknown) => {
         if (!(error instanceof AdapterLost)) throw error;
         const { url } = this.server;
-        this.log.warn(
-          { url, adapter: adapter.name },
-          'engine has lost an adapter, loading it again',
-        );
-        await this.load(adapter, call.signal);
-        return await this.#noticeDown(ask());
+        this.options.log.warn({ url, adapter: adapter.name }, 'engine has lost an adapter');
+        this.#proven.clear(); // it was probably restarted
+        return await ask();
       });
     } catch (error) {
       if (call.signal.aborted) void this.server.abort(id).catch(() => undefined);
       throw error;
     } finally {
-      this.#calls.delete(call);
-      signal.removeEventListener('abort', abort);
+      this.#calls--;
     }
+  }
+
+  /** Takes the server out of use because it does not reproduce a canary; it is asked again after a while. */
+  refuse(error: Error): void {
+    this.#restingUntil = this.options.now() + (this.options.checks.refusedMs ?? usualRefusedMs);
+    this.#distrust('canary', errorText(error));
   }
 
   /**
-   * Checks the server. One that does not answer is taken out of use, and its calls end at once; one that answers
-   * again is used once it has the adapters.
+   * Checks the server. One that does not answer, draws no tokens or was restarted is taken out of use, and its calls end at once;
+   * one that answers again is used once it has all adapters and has reproduced their canaries.
    *
-   * @param wanted the adapters of now.
-   * @param isOwn whether an adapter was loaded by this process.
+   * @throws {UserError} if it can no longer serve the run.
    */
-  async check(
-    wanted: () => readonly NamedAdapter[],
-    isOwn: (name: string) => boolean,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async check(signal: AbortSignal): Promise<void> {
+    const { checks, now } = this.options;
+    const seconds = Math.min(now() - this.#checkedAt, 2 * checks.everyMs + checks.limitMs) / 1_000;
+    this.#checkedAt = now();
     try {
-      await this.server.checkHealth(this.healthLimitMs, signal);
+      await this.server.checkHealth(checks.limitMs, signal);
       this.#missedChecks = 0;
-      if (this.isUp) return;
-      for (const adapter of wanted()) await this.server.load(adapter, signal);
-      const names = new Set(wanted().map(({ name }) => name));
-      for (const name of await this.server.adapters(signal)) {
-        // Dropped while the server was out of use: it had not ended, only hung.
-        if (isOwn(name) && !names.has(name)) await this.server.unload(name, signal);
+      this.#metrics = await this.#readMetrics(signal);
+      if (this.isUp) {
+        const found = this.#watch.look(this.#metrics, this.#calls > 0, seconds);
+        if (found !== undefined) this.#distrust(found.outage, found.reason);
       }
-      this.#reason = undefined;
-      this.log.info({ url: this.server.url }, 'engine is in use again');
-      this.onChange();
+      if (!this.isUp && now() >= this.#restingUntil) await this.#readmit(signal);
     } catch (error) {
       if (signal.aborted || error instanceof UserError) throw error;
-      if (!this.isUp || ++this.#missedChecks < maxMissedChecks) return;
-      this.#down(errorText(error));
-      for (const call of this.#calls) call.abort(error);
+      if (error instanceof PermanentError) this.refuse(error);
+      else if (!this.isUp) this.#reason = errorText(error);
+      else if (++this.#missedChecks >= maxMissedChecks) this.#distrust('down', errorText(error));
     }
   }
 
-  async #noticeDown<T>(work: Promise<T>): Promise<T> {
+  async #readMetrics(signal: AbortSignal): Promise<MetricsReading | undefined> {
     try {
-      return await work;
+      const metrics = await this.server.metrics(this.options.checks.limitMs, signal);
+      return metrics && { ...metrics, readAtMs: this.options.now() };
     } catch (error) {
-      if (error instanceof EngineDown) this.#down(error.message);
+      if (error instanceof EngineDown) return undefined; // its health is another question
       throw error;
     }
   }
 
-  #down(reason: string): void {
+  /** Uses the server again, as if it were a new one. */
+  async #readmit(signal: AbortSignal): Promise<void> {
+    const { need, wanted, slots, log, onChange } = this.options;
+    const { url, product } = this.server;
+    const outages = this.#outages;
+    const { version } = await this.server.probe(need, signal);
+    await this.#unloadOthers(signal);
+    const adapters = wanted();
+    for (const adapter of adapters) await this.server.load(adapter, signal);
+    this.#excess = this.#excessOf(await this.server.adapters(signal));
+    this.#proven.clear();
+    for (const adapter of adapters) await this.#prove(adapter, outages, signal);
+    const told = await this.server.adapterSlots(signal);
+    if (told !== undefined && told < slots) {
+      throw unfit(`${product} at ${url}`, [
+        `it now has room for ${told} adapters in a batch, and this actor uses ${slots}: start it as before, or start the actor again`,
+      ]);
+    }
+    await this.#unloadOthers(signal); // those that were dropped meanwhile
+    this.#release = version;
+    this.#watch.restart(this.#metrics);
+    this.#reason = undefined;
+    log.info({ url, release: version, adapters: adapters.length }, 'engine is in use again');
+    onChange(undefined);
+  }
+
+  /** Unloads adapters of this process that are no longer wanted: the server had not ended, only hung. */
+  async #unloadOthers(signal: AbortSignal): Promise<void> {
+    const { isOwn, wanted } = this.options;
+    const names = new Set(wanted().map(({ name }) => name));
+    for (const name of await this.server.adapters(signal)) {
+      if (isOwn(name) && !names.has(name)) await this.server.unload(name, signal);
+    }
+  }
+
+  async #loadAndProve(adapter: ProvenAdapter): Promise<void> {
+    await using scope = new TaskScope(this.options.closing, this.#trust.signal);
+    const outages = this.#outages;
+    await this.#noticeDown(this.server.load(adapter, scope.signal), scope.signal);
+    await this.#requireSlots(scope.signal);
+    await this.#prove(adapter, outages, scope.signal);
+  }
+
+  /** @param outages before the adapter was loaded. */
+  async #prove(adapter: ProvenAdapter, outages: number, signal: AbortSignal): Promise<void> {
+    const draw: Draw = (request, limitMs, ending) => {
+      const call = { id: randomUUID(), adapter: adapter.name, request };
+      const limited = { ...call, limitMs: Math.min(limitMs, proofMs) };
+      return this.#noticeDown(this.server.generate(limited, ending), ending);
+    };
+    await adapter.prove(draw, signal, this.server.url);
+    if (outages !== this.#outages) {
+      throw new EngineDown(`${this.server.url} was out of use while it was proven`);
+    }
+    this.#proven.add(adapter.name);
+  }
+
+  /** A server that does not reproduce a canary is at fault, not the ticket. */
+  async #bringOrRefuse(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
+    try {
+      await this.bring(adapter, signal);
+    } catch (error) {
+      if (!(error instanceof PermanentError)) throw error;
+      this.refuse(error);
+      throw new EngineDown(error.message, { cause: error });
+    }
+  }
+
+  /**
+   * Asks after a load or a call whether the server had a slot for every adapter. A server with more of them evicts some, perhaps one
+   * that was being sampled with, so nothing that it draws counts until it has reproduced all canaries again.
+   */
+  async #requireSlots(signal: AbortSignal): Promise<void> {
+    const { capacity } = this.options;
+    if (capacity === undefined) return;
+    const names = await this.#noticeDown(this.server.adapters(signal), signal);
+    signal.throwIfAborted();
+    const excess = this.#excessOf(names);
+    if (excess === this.#excess) return;
+    this.#excess = excess;
+    if (excess === '') return;
+    const { isOwn } = this.options;
+    const others = names.filter((name) => !isOwn(name));
+    const reason = `it has ${names.length} adapters and slots for ${capacity}, so one in use may have been evicted; unload those of others (${others.join(', ').slice(0, 200)}), or divide the slots with --engine-max-loras`;
+    this.#distrust('evicted', reason);
+    throw new EngineDown(`${this.server.url}: ${reason}`);
+  }
+
+  /** The adapters of a server that has more of them than slots, else nothing. */
+  #excessOf(names: readonly string[]): string {
+    const { capacity = Infinity } = this.options;
+    return names.length > capacity ? [...names].sort().join(' ') : '';
+  }
+
+  /** @param signal that the work has: one that it ends says nothing new of the server. */
+  async #noticeDown<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+    try {
+      return await work;
+    } catch (error) {
+      if (error instanceof EngineDown && !signal.aborted) this.#down('down', error.message);
+      throw error;
+    }
+  }
+
+  /** What the server draws now may be of other weights: its calls end too. */
+  #distrust(outage: Outage, reason: string): void {
+    this.#down(outage, reason);
+    const trust = this.#trust;
+    this.#trust = new AbortController();
+    trust.abort(new EngineDown(`${this.server.url}: ${reason}`));
+  }
+
+  #down(outage: Outage, reason: string): void {
     const wasUp = this.isUp;
+    this.#outages++;
+    this.#proven.clear();
     this.#reason = reason;
     if (!wasUp) return;
-    this.log.error({ url: this.server.url, reason }, 'engine is out of use');
-    this.onChange();
+    this.options.log.error({ url: this.server.url, outage, reason }, 'engine is out of use');
+    this.options.onChange(outage);
   }
 }

@@ -1,8 +1,9 @@
 import type { Arithmetic } from '../../shared/base/arithmetic.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { TokenScores } from '../../shared/rl/canary.js';
-import type { SamplerKind } from '../../shared/wire/actor-lease.js';
+import type { EngineLease, SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { GroupLimit } from '../group-limit.js';
 import type { CanaryTexts } from './canary-scores.js';
 
 /** The policy that samples a group. */
@@ -27,6 +28,17 @@ export interface Progress {
   wasted(tokens: number): void;
 }
 
+/** The logprobs of a canary's tokens, computed by what samples. */
+export type Score = (canary: CanaryTexts, signal: AbortSignal) => Promise<TokenScores>;
+
+/**
+ * Requires that something samples with a version, before it may and again whenever that is no longer certain.
+ *
+ * @param where the server's address, if there may be several.
+ * @throws {PermanentError} if it does not.
+ */
+export type Prove = (score: Score, signal: AbortSignal, where?: string) => Promise<void>;
+
 /**
  * Samples groups with the policy versions loaded into it. An actor has one instance; the rest of the
  * actor does not depend on its kind.
@@ -37,28 +49,26 @@ export interface Sampler extends AsyncDisposable {
   readonly engine: string;
   /** The coarsest arithmetic that this kind of sampler is used with, unless the user knows better. */
   readonly usualArithmetic: Arithmetic;
-  /** The number of groups that it can usefully sample at once. */
-  readonly concurrency: number;
+  /** The groups that it can usefully sample at once. */
+  readonly groups: GroupLimit;
   /** The maximum tokens of prompt and answer together, if known. */
   readonly maxContext: number | undefined;
   /** The number of versions that may be loaded at once; undefined: any. */
   readonly maxVersions: number | undefined;
   /** Why it cannot sample now; undefined if it can. */
   readonly trouble: string | undefined;
+  /** The servers that it samples with, where it watches them. */
+  readonly servers: readonly EngineLease[];
 
   /**
-   * Loads a version, for `score` only until it is admitted.
+   * Loads a version and has it proven by everything that samples with it. The proof computes logprobs by the path that samples: the same
+   * graph or requests, weights and temperature; one that other weights could pass through proves nothing. No group
+   * samples with the version before it is admitted.
    *
    * @throws {UserError} if this kind of sampler cannot use the manifest.
-   * @throws {PermanentError} if the weights are damaged or not finite.
+   * @throws {PermanentError} if the weights are damaged or not finite, or as `prove` does.
    */
-  load(manifest: PolicyManifest, signal: AbortSignal): Promise<void>;
-
-  /**
-   * The logprobs of a canary's tokens under a loaded version, by the path that samples: the same graph or requests, weights,
-   * and temperature. A sampler that other weights could pass through here proves nothing.
-   */
-  score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores>;
+  load(manifest: PolicyManifest, prove: Prove, signal: AbortSignal): Promise<void>;
 
   /** Lets groups sample with a loaded version; those that adopt newer versions may do so from the next token on. */
   admit(version: number): void;

@@ -7,7 +7,8 @@ import { RunLost, StillPending, Unavailable } from '../../shared/tinker/errors.j
 import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { type Engine, type EnginePlace, NotServed } from './engine.js';
+import { NotServed } from '../../shared/engine/adapter-server.js';
+import type { Engine, EnginePlace, ProveServer } from './engine.js';
 
 export interface TinkerEngineOptions {
   readonly baseUrl: string;
@@ -26,6 +27,8 @@ export class TinkerEngine implements Engine {
   readonly kind = 'tinker';
   readonly mostProbable = 0; // not every server shows any
   readonly maxVersions = undefined;
+  readonly metrics = [];
+  readonly servers = []; // the backend is the learner's to watch
   readonly trouble = undefined; // a call waits for a backend that is away
   readonly #versions = new Map<number, SampleCalls>();
 
@@ -50,13 +53,18 @@ export class TinkerEngine implements Engine {
     readonly maxContext: number | undefined,
   ) {}
 
-  load({ version, samplingSessionId }: PolicyManifest): Promise<void> {
+  async load(
+    { version, samplingSessionId }: PolicyManifest,
+    prove: ProveServer,
+    signal: AbortSignal,
+  ): Promise<void> {
     if (samplingSessionId === undefined) {
-      const reason = `policy version ${version} names no sampling session; start the actors with --sampler onnx`;
-      return Promise.reject(new UserError(reason));
+      throw new UserError(
+        `policy version ${version} names no sampling session; start the actors with --sampler onnx`,
+      );
     }
     this.#versions.set(version, this.client.sampler(samplingSessionId));
-    return Promise.resolve();
+    await prove((...call) => this.#generate(version, ...call), signal);
   }
 
   unload(version: number): void {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { httpAddress, string, int } from '../../shared/service/config-fields.js';
+import { engineAddresses, httpAddress, string, int } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { findRun, whichRun } from '../existing-run/find-run.js';
@@ -23,6 +23,10 @@ export const DoctorConfig = z.object({
     .optional()
     .describe('the TuFT or Tinker server to train on, if not the local backend.'),
   apiKey: processSettings.apiKey,
+  engineUrl: engineAddresses
+    .optional()
+    .describe('vLLM or SGLang servers that actors are to sample with, separated by commas.'),
+  engineApiKey: string.optional().describe('key for --engine-url, if it has one.'),
   modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
@@ -48,6 +52,8 @@ export interface Places {
   readonly natsMonitoringUrl: string | undefined;
   readonly backendUrl: string | undefined; // none: the local backend
   readonly apiKey: string | undefined;
+  readonly engineUrl: string | undefined; // none: no engine is asked
+  readonly engineApiKey: string | undefined;
   readonly modelDir: string;
   readonly modelName: string | undefined;
   readonly loraRank: number;
@@ -63,6 +69,7 @@ export interface Places {
 export async function loadPlaces(argv: readonly string[], env: Environment): Promise<Places> {
   const config = loadConfig(DoctorConfig, doctorService, argv, env);
   const { run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelDir, modelName } = config;
+  const { engineUrl, engineApiKey = env['ACTOR_ENGINE_API_KEY'] } = config;
   const places: Places = {
     ...config,
     run,
@@ -70,6 +77,8 @@ export async function loadPlaces(argv: readonly string[], env: Environment): Pro
     natsKeys,
     natsMonitoringUrl,
     backendUrl,
+    engineUrl,
+    engineApiKey,
     modelName,
     apiKey: keyOf(config, env),
     modelDir: modelDir ?? embeddedModelPath,

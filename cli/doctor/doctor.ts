@@ -5,6 +5,8 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { shortCommand, type StopSignals } from '../processes/stop-signals.js';
 import { backendFindings } from './backend.js';
 import { clockFindings, type Clock, machineFindings, readMachine } from './machine.js';
+import { addressesIn } from '../../shared/service/config-fields.js';
+import { engineFindings } from './engine.js';
 import { DoctorConfig, doctorService, loadPlaces, type Places } from './doctor-config.js';
 import { finding, ok, type Finding, findingText, verdictText } from './finding.js';
 import { modelFindings, runtimeFindings } from './model.js';
@@ -16,7 +18,8 @@ export function doctorHelp(): string {
 
 It checks this machine (Node.js, processor, memory, files, ports, the folder of the runs), NATS with
 JetStream (version, limits, the rights of each key), clocks, the backend (its models, calls, losses,
-the rank of adapters and how they are downloaded, the tokenizer) and the model directory. Without
+the rank of adapters and how they are downloaded, the tokenizer), engines (vLLM, SGLang: their release,
+what they lack, adapters, metrics) and the model directory. Without
 --nats-url it tries the nats-server that npm start would use, without --backend-url the runtime of the
 local backend. It leaves no files and downloads nothing. Exit code: 0 without errors, even if there
 are warnings; 1 with errors.
@@ -53,9 +56,10 @@ export async function doctor(argv: readonly string[], env: Environment): Promise
 type Examination = () => Promise<Finding[]>;
 
 function checks({ places, env, log, stop }: Context): [check: string, Examination][] {
-  const { natsUrl, backendUrl, apiKey, modelDir, runsDir } = places;
+  const { natsUrl, backendUrl, engineUrl, apiKey, modelDir, runsDir } = places;
   const { stop: signal, hurry } = stop;
   const asked = { ...places, log, signal };
+  const engines = { urls: addressesIn(engineUrl ?? ''), apiKey: places.engineApiKey, signal };
   return [
     ['machine', async () => machineFindings(await readMachine())],
     ['runs-dir', () => runsFolderFindings(runsDir)],
@@ -79,6 +83,9 @@ function checks({ places, env, log, stop }: Context): [check: string, Examinatio
     ...(backendUrl === undefined
       ? []
       : [['backend', () => withKey(apiKey, { ...asked, backendUrl })] as [string, Examination]]),
+    ...(engineUrl === undefined
+      ? []
+      : [['engine', () => engineFindings(engines)] as [string, Examination]]),
   ];
 }
 

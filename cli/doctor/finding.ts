@@ -85,6 +85,21 @@ export const remedies = {
   backendRefuses: 'give the key that this server knows: TINKER_API_KEY, or --api-key',
   noTinkerServer:
     'check that --backend-url is the address of a Tinker server, with its path if it has one',
+  engineUnreachable: 'start it, or correct --engine-url; check the firewall in between',
+  engineRefuses: "give the engine's key: --engine-api-key, or ACTOR_ENGINE_API_KEY",
+  noEngine: 'check that --engine-url is the address of vLLM 0.24 or SGLang 0.5.3, or newer',
+  engineTemperature:
+    'start it with --logprobs-mode processed_logprobs (SGLang: without SGLANG_RETURN_ORIGINAL_LOGPROB), unless the temperature of the run is 1',
+  engineSlotsUnknown:
+    'vLLM says it after the first call with an adapter; behind a proxy give it to the actor as --engine-max-loras',
+  engineSlotsFew:
+    'start it with room for --max-steps-off-policy + 2 adapters: vLLM --max-loras, SGLang --max-loras-per-batch',
+  engineSlotsFull:
+    'unload adapters that no actor uses: a server with more adapters than slots evicts some, and actors then prove their versions again',
+  engineMetrics:
+    'let /metrics through: without it the actor notices a hung engine late, and does not adapt the groups in flight',
+  engineMetricsSglang:
+    'start it with --enable-metrics: without it the actor notices a hung engine late, and does not adapt the groups in flight',
   modelNotServed: 'name one that it serves with --model-name, or let the server load this one',
   cannotTrain: 'let the server train this model, or name another one; TuFT: capabilities',
   cannotSample:

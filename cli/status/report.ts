@@ -32,6 +32,7 @@ export interface StatusReport {
   readonly evaluation: Evaluation | null;
   readonly queues: readonly QueueReport[];
   readonly actors: readonly ActorReport[];
+  readonly engines: readonly EngineReport[];
   readonly waits: (Waits & { readonly text: string }) | null;
   readonly deadLetters: { readonly count: number; readonly newest: Letter | null };
 }
@@ -63,6 +64,19 @@ export interface ActorReport {
   readonly inFlight: number;
   readonly limit: number;
   readonly seenSecondsAgo: number;
+}
+
+/** A server of vLLM or SGLang, as one actor sees it. */
+export interface EngineReport {
+  readonly actor: string;
+  readonly url: string;
+  readonly release: string | null;
+  readonly trouble: string | null; // why the actor does not sample with it
+  readonly running: number | null; // sequences
+  readonly waiting: number | null; // sequences
+  readonly kvUsage: number | null; // share of its cache of keys and values
+  readonly adapters: number; // versions that have reproduced their canary there
+  readonly slots: number; // versions that the actor may have loaded there
 }
 
 interface Letter {
@@ -113,6 +127,7 @@ export function reportOf(state: RunState): StatusReport {
       evaluation === undefined ? null : evaluationOf(evaluation.result, ago(evaluation.at)),
     queues: queuesOf(state),
     actors: state.actors.map((lease) => actorOf(lease, state, ago)),
+    engines: enginesOf(state.actors, at),
     waits: waits === undefined ? null : { ...waits, text: waitText(waits) },
     deadLetters: {
       count: state.backlog.streams.dead.messages,
@@ -184,6 +199,19 @@ function queuesOf({ backlog: { streams, consumers }, steps }: RunState): QueueRe
       oldestSeconds: isEmpty ? 0 : oldestAgeSeconds,
     };
   });
+}
+
+/** The servers of the actors that still report. */
+export function enginesOf(actors: readonly ActorLease[], at: number): EngineReport[] {
+  return actors
+    .filter(({ lastSeenAt }) => at - lastSeenAt <= 1_000 * livenessSeconds)
+    .flatMap(({ actor, engines = [] }) =>
+      engines.map(({ url, release, trouble, running, waiting, kvUsage, adapters, slots }) => ({
+        ...{ actor, url, release: release ?? null, trouble: trouble ?? null },
+        ...{ running: running ?? null, waiting: waiting ?? null, kvUsage: kvUsage ?? null },
+        ...{ adapters, slots },
+      })),
+    );
 }
 
 function actorOf(

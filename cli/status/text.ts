@@ -1,7 +1,7 @@
 import { printable } from '../../shared/base/printable.js';
 import { wrapped } from '../../shared/service/telemetry/print-error.js';
 import { percent, formatSeconds } from '../up/summary.js';
-import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';
+import type { ActorReport, EngineReport, Phase, QueueReport, StatusReport } from './report.js';
 
 const phases: Readonly<Record<Phase, string>> = {
   preparing: 'is being set up; no learner has written its configuration yet',
@@ -31,6 +31,7 @@ export function statusReportText(report: StatusReport): string {
     [`run ${run} ${phases[phase]}${end}${holder}`, ...progressLines(report)].join('\n'),
     queueTable(report.queues),
     report.actors.length === 0 ? 'no actors' : actorTable(report.actors, phase),
+    ...(report.engines.length === 0 ? [] : [engineTable(report.engines)]),
     ...(waits === null
       ? []
       : [
@@ -109,6 +110,22 @@ function actorTable(actors: readonly ActorReport[], phase: Phase): string {
     stateOf(each, phase),
   ]);
   return table([['actor', 'version', 'behind', 'groups', 'in flight', ''], ...rows]);
+}
+
+function engineTable(engines: readonly EngineReport[]): string {
+  const known = (value: number | null) => (value === null ? '?' : String(value));
+  const rows = engines.map((each) => [
+    printable(each.url),
+    printable(each.actor),
+    each.release === null ? '?' : printable(each.release),
+    known(each.running),
+    known(each.waiting),
+    each.kvUsage === null ? '?' : percent(each.kvUsage),
+    `${each.adapters}/${each.slots}`,
+    each.trouble === null ? 'in use' : `out of use: ${printable(each.trouble).slice(0, 120)}`,
+  ]);
+  const head = ['engine', 'actor', 'release', 'running', 'queued', 'KV cache', 'versions', ''];
+  return table([head, ...rows]);
 }
 
 function stateOf(each: ActorReport, phase: Phase): string {

@@ -42,6 +42,22 @@ export const isAnythingBroken: Question = {
       queries: [{ promql: ofRun('rl_actors_quarantined'), legend: 'actors' }],
     },
     {
+      title: 'Engines out of use',
+      description:
+        'Servers of vLLM or SGLang that an actor does not sample with, and how often each went out of use per hour, by why.',
+      unit: 'none',
+      queries: [
+        {
+          promql: `count by (run, engine) (${ofRun('rl_actor_engine_up')} == 0) or vector(0)`,
+          legend: '{{engine}}',
+        },
+        {
+          promql: `3600 * ${rate('rl_actor_engine_outages_total', ['engine', 'outage'])} or vector(0)`,
+          legend: '{{engine}} {{outage}}',
+        },
+      ],
+    },
+    {
       title: 'Logprob gap',
       description:
         'Mean difference between the logprobs from actors and from training, in nats per token.',

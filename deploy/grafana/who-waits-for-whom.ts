@@ -44,6 +44,31 @@ export const whoWaitsForWhom: Question = {
       ],
     },
     {
+      title: 'Sequences at the engines',
+      description:
+        'Sequences that vLLM or SGLang decodes, and those that wait for room in its batch. A queue that stays means more ' +
+        'groups in flight than the engine can use.',
+      unit: 'short',
+      queries: [
+        {
+          promql: `max by (run, engine, state) (${ofRun('rl_actor_engine_requests')}) or vector(0)`,
+          legend: '{{engine}} {{state}}',
+        },
+      ],
+    },
+    {
+      title: 'Cache of the engines',
+      description:
+        'Share of the cache of keys and values in use. Near 1 the engine preempts sequences, and reads them again later.',
+      unit: 'percentunit',
+      queries: [
+        {
+          promql: `max by (run, engine) (${ofRun('rl_actor_engine_kv_cache_usage')}) or vector(0)`,
+          legend: '{{engine}}',
+        },
+      ],
+    },
+    {
       title: 'Queues',
       description:
         'Messages, including those in processing. The groups that the learner has consumed are excluded: ' +

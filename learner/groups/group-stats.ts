@@ -1,6 +1,7 @@
 import { Counter } from 'prom-client';
 import { type ActorReward, rewardsOfMajority } from '../../shared/rl/divergence.js';
 import { ksDistance } from '../../shared/rl/off-policy.js';
+import type { Rollout } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { StatTable } from '../report/stat-table.js';
@@ -20,6 +21,12 @@ const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
     of: ({ sums: { reward, rollouts } }) => (rollouts > 0 ? reward / rollouts : undefined),
   },
   {
+    jsonl: 'env/all/cut',
+    prometheus: 'rl_rollouts_cut_share',
+    help: "Share of the last step's answers that their actor cut after --rollout-seconds.",
+    of: ({ sums: { cut, rollouts } }) => (rollouts > 0 ? cut / rollouts : undefined),
+  },
+  {
     jsonl: 'length_ks_distance',
     prometheus: 'rl_length_ks_distance',
     help: 'Kolmogorov-Smirnov distance between the lengths of the newest answers and of those among them that were used.',
@@ -32,8 +39,9 @@ const lengthWindow = 1_024;
 
 /** An attempt at a ticket that has ended. */
 interface EndedAttempt {
-  readonly lengths: readonly number[]; // [G] tokens of its answers
-  readonly isUsed: boolean; // trained on, or skipped for having no variance
+  readonly lengths: readonly number[]; // [G] tokens of its answers; of one that was cut, all that it could have had
+  /** [G] tokens that were trained on, or skipped for having no variance; [] if none were. */
+  readonly usedLengths: readonly number[];
 }
 
 /** Sums over the groups that a step consumed, both trained and skipped. */
@@ -41,6 +49,7 @@ interface Sums {
   groups: number;
   rollouts: number;
   tokens: number;
+  cut: number; // rollouts that ended after a time
   correct: number;
   formatted: number;
   reward: number;
@@ -77,18 +86,18 @@ export class GroupStats {
 
   /** Counts a group that was skipped because it has no variance. */
   skipped(scored: ScoredGroup): void {
-    this.#end({ lengths: lengthsOf(scored), isUsed: true });
+    this.#end({ lengths: fullLengthsOf(scored), usedLengths: lengthsOf(scored) });
     this.#add(scored);
   }
 
   trained(scored: ScoredGroup): void {
-    this.#end({ lengths: lengthsOf(scored), isUsed: true });
+    this.#end({ lengths: fullLengthsOf(scored), usedLengths: lengthsOf(scored) });
     this.#add(scored);
   }
 
   /** Counts a group that became too old in the learner. */
   refused(scored: ScoredGroup): void {
-    this.#end({ lengths: lengthsOf(scored), isUsed: false });
+    this.#end({ lengths: fullLengthsOf(scored), usedLengths: [] });
   }
 
   /**
@@ -97,15 +106,16 @@ export class GroupStats {
    */
   givenUp({ groupSize, samplingParams }: Pick<Ticket, 'groupSize' | 'samplingParams'>): void {
     const lengths = Array.from({ length: groupSize }, () => samplingParams.maxTokens);
-    this.#end({ lengths, isUsed: false });
+    this.#end({ lengths, usedLengths: [] });
   }
 
   /** Returns the rates since the last call, by their names in `metrics.jsonl`, and resets the sums. */
   take(): Record<string, number> {
     const sums = this.#sums;
     this.#sums = noSums();
-    const used = this.#ended.filter(({ isUsed }) => isUsed);
-    const lengthDistance = ksDistance(lengthCounts(this.#ended), lengthCounts(used));
+    const counts = (of: 'lengths' | 'usedLengths') =>
+      countsOf(this.#ended.flatMap((attempt) => attempt[of]));
+    const lengthDistance = ksDistance(counts('lengths'), counts('usedLengths'));
     const { upper, lower } = rewardsOfMajority([...sums.byActor.values()]);
     return {
       ...exportedStats.record({ sums, lengthDistance }),
@@ -134,8 +144,11 @@ export class GroupStats {
     const sums = this.#sums;
     sums.groups += 1;
     sums.rollouts += scores.length;
-    for (const { tokens, behaviorLogprobs } of group.rollouts) {
+    const { maxTokens } = group.ticket.samplingParams;
+    for (const rollout of group.rollouts) {
+      const { tokens, behaviorLogprobs } = rollout;
       sums.tokens += tokens.length;
+      if (isCut(rollout, maxTokens)) sums.cut += 1;
       for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
     }
     let correct = 0;
@@ -165,6 +178,7 @@ function noSums(): Sums {
     groups: 0,
     rollouts: 0,
     tokens: 0,
+    cut: 0,
     correct: 0,
     formatted: 0,
     reward: 0,
@@ -204,9 +218,20 @@ function lengthsOf({ group }: ScoredGroup): number[] {
   return group.rollouts.map(({ tokens }) => tokens.length);
 }
 
-function lengthCounts(attempts: readonly EndedAttempt[]): Map<number, number> {
+/** The same, where an answer that was cut after a time counts as the longest: how long it would have become is unknown. */
+function fullLengthsOf({ group: { rollouts, ticket } }: ScoredGroup): number[] {
+  const { maxTokens } = ticket.samplingParams;
+  return rollouts.map((rollout) => (isCut(rollout, maxTokens) ? maxTokens : rollout.tokens.length));
+}
+
+/** Whether an answer ended neither by itself nor at the limit of its tokens, but after a time. */
+function isCut({ stopReason, tokens }: Rollout, maxTokens: number): boolean {
+  return stopReason === 'length' && tokens.length < maxTokens;
+}
+
+function countsOf(lengths: readonly number[]): Map<number, number> {
   const counts = new Map<number, number>();
-  for (const length of attempts.flatMap(({ lengths }) => lengths)) {
+  for (const length of lengths) {
     counts.set(length, (counts.get(length) ?? 0) + 1);
   }
   return counts;

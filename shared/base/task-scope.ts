@@ -108,6 +108,22 @@ export async function aborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, 'abort');
 }
 
+/** The result of `work`, which goes on if `signal` aborts before; then this rejects with the signal's reason. */
+export async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  let link: Disposable | undefined;
+  const ending = new Promise<never>((_resolve, reject) => {
+    link = addAbortListener(signal, () => {
+      reject(signal.reason as Error);
+    });
+  });
+  try {
+    return await Promise.race([work, ending]);
+  } finally {
+    link?.[Symbol.dispose]();
+  }
+}
+
 /** The same promise, marked as handled: its rejection may be awaited late, or through a promise derived from it. */
 export function markHandled<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => undefined);

@@ -28,8 +28,12 @@ interface ConsumeOptions {
   readonly stage: string;
   /** How many messages are handled at once; no more are fetched from the queue. */
   readonly concurrency: number;
-  /** Awaited before each message is fetched, so that a consumer that cannot handle one now leaves it to others. */
-  readonly ready?: (signal: AbortSignal) => Promise<void>;
+  /**
+   * Awaited before each message is fetched, so that a consumer that cannot handle one now leaves it to others.
+   *
+   * @param lane number of the lane that would handle it, from 0 and below `concurrency`.
+   */
+  readonly ready?: (signal: AbortSignal, lane: number) => Promise<void>;
   /** `by-hand`: a handler that succeeds keeps the delivery and settles it later. */
   readonly settle?: 'after-handle' | 'by-hand';
 }
@@ -54,10 +58,10 @@ export async function consume<S extends z.ZodType>(
   const puller = new Puller(broker.link, source, log, signal, options.ready);
   const isStopping = () => signal.aborted;
   const failures = new Map<string, number>(); // failed tries of unsettled messages
-  const lane = async () => {
-    for await (const message of puller.messages()) await take(message);
+  const consumeIn = async (lane: number) => {
+    for await (const message of puller.messages(lane)) await take(message);
   };
-  await Promise.all(Array.from({ length: concurrency }, lane));
+  await Promise.all(Array.from({ length: concurrency }, (_, lane) => consumeIn(lane)));
 
   async function take(message: JsMsg): Promise<void> {
     try {

@@ -16,18 +16,18 @@ export class Puller {
   readonly #source: Source;
   readonly #log: Logger;
   readonly #signal: AbortSignal;
-  readonly #ready: ((signal: AbortSignal) => Promise<void>) | undefined;
+  readonly #ready: ((signal: AbortSignal, lane: number) => Promise<void>) | undefined;
   #consumer: Promise<Consumer> | undefined;
   #ackWaitMs = 30_000;
   #warnedAt = -Infinity;
 
-  /** @param ready awaited before each fetch. */
+  /** @param ready awaited before each fetch of a lane. */
   constructor(
     link: Link,
     source: Source,
     log: Logger,
     signal: AbortSignal,
-    ready?: (signal: AbortSignal) => Promise<void>,
+    ready?: (signal: AbortSignal, lane: number) => Promise<void>,
   ) {
     this.#link = link;
     this.#source = source;
@@ -36,11 +36,15 @@ export class Puller {
     this.#ready = ready;
   }
 
-  /** Yields messages as they arrive, until the signal aborts. */
-  async *messages(): AsyncGenerator<JsMsg, void, undefined> {
+  /**
+   * Yields messages as they arrive, until the signal aborts.
+   *
+   * @param lane number of the caller, for `ready`.
+   */
+  async *messages(lane = 0): AsyncGenerator<JsMsg, void, undefined> {
     while (!this.#signal.aborted) {
       try {
-        await this.#ready?.(this.#signal);
+        await this.#ready?.(this.#signal, lane);
         const message = await this.#next();
         if (message !== undefined) yield message;
       } catch (caught) {

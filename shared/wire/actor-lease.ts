@@ -6,6 +6,21 @@ const seconds = z.number().nonnegative();
 export const SamplerKind = z.enum(['onnx', 'tinker', 'vllm', 'sglang']);
 export type SamplerKind = z.infer<typeof SamplerKind>;
 
+const count = z.int().nonnegative();
+
+/** A server that an actor samples with, as the actor sees it; what the server does not say is absent. */
+export const EngineLease = z.strictObject({
+  url: z.string().max(512),
+  release: z.string().max(64).optional(),
+  trouble: z.string().max(512).optional(), // why it is not used; absent: it is
+  running: count.optional(), // sequences that it decodes now, of all its clients
+  waiting: count.optional(), // sequences that wait for room in its batch
+  kvUsage: z.number().min(0).max(1).optional(), // share of its cache of keys and values
+  adapters: count, // versions that have reproduced their canary there
+  slots: count, // versions that this actor may have loaded there
+});
+export type EngineLease = z.infer<typeof EngineLease>;
+
 /** The lease that an actor renews every few seconds: the version that it uses and its current load. */
 export const ActorLease = z.strictObject({
   v: z.literal(1),
@@ -30,6 +45,7 @@ export const ActorLease = z.strictObject({
       place: z.int().nonnegative(), // index of the token in the canary
     })
     .optional(), // absent: none
+  engines: z.array(EngineLease).max(64).optional(), // absent: it samples with no server that it watches
   lastSeenAt: z.number(), // ms since the epoch
 });
 export type ActorLease = z.infer<typeof ActorLease>;

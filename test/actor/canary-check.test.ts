@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { CanaryCheck, CanaryNotReproduced } from '../../actor/canary-check.js';
 import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
+import type { Prove } from '../../actor/sampler/sampler.js';
 import { CanarySource } from '../../learner/step/canary-source.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import { createAdapter, encodeAdapter, type Adapter } from '../../shared/model/lora.js';
@@ -78,10 +79,10 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
   }) {
     fetched = adapter;
     await using sampler = await start(model);
-    await sampler.load(from, never);
     const check = new CanaryCheck(sampler, 'fp32');
+    const prove: Prove = (...what) => check.require({ ...manifest, canary: asked }, ...what);
     try {
-      await check.require({ ...manifest, canary: asked }, never);
+      await sampler.load(from, prove, never);
     } catch (caught) {
       assert(caught instanceof CanaryNotReproduced, String(caught));
       assert.equal(check.certificate([version]), undefined);
@@ -150,12 +151,11 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
       ...canary,
       logprobs: canary.logprobs.map((logprob) => logprob - 0.01),
     };
-    await sampler.load(manifest, never);
-    const require = (own: 'fp32' | 'bf16', trainer: 'fp32' | 'bf16') =>
-      new CanaryCheck(sampler, own).require(
-        { ...manifest, canary: { ...off, arithmetic: trainer } },
-        never,
-      );
+    const require = (own: 'fp32' | 'bf16', trainer: 'fp32' | 'bf16') => {
+      const asked = { ...manifest, canary: { ...off, arithmetic: trainer } };
+      const check = new CanaryCheck(sampler, own);
+      return sampler.load(manifest, (...what) => check.require(asked, ...what), never);
+    };
     await assert.rejects(require('fp32', 'fp32'), /fp32 allows 0.001 and 0.0002/);
     await require('bf16', 'fp32');
     await require('fp32', 'bf16');
@@ -164,14 +164,12 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
   it('an adapter that the learner has rounded allows a larger difference, but not at the backend, which has its own', async () => {
     fetched = adapterOf(version, directory.config);
     await using sampler = await start(directory);
-    await sampler.load(manifest, never);
     const require = (format: 'F32' | 'BF16', kind: 'onnx' | 'tinker', by: number) => {
       const logprobs = canary.logprobs.map((logprob) => logprob - by);
       const adapter = { ...manifest.adapter!, format };
-      return new CanaryCheck(
-        { kind, engine: sampler.engine, score: (...asked) => sampler.score(...asked) },
-        'fp32',
-      ).require({ ...manifest, adapter, canary: { ...canary, logprobs } }, never);
+      const asked = { ...manifest, adapter, canary: { ...canary, logprobs } };
+      const check = new CanaryCheck({ kind, engine: sampler.engine }, 'fp32');
+      return sampler.load(manifest, (...what) => check.require(asked, ...what), never);
     };
     const { mean } = roundedAdapterBand;
     await require('BF16', 'onnx', 0.9 * mean);
@@ -184,15 +182,9 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
   });
 
   it('a version without a canary passes without a certificate', async () => {
-    const check = new CanaryCheck(
-      {
-        engine: 'none',
-        score: () => assert.fail('there is nothing to score'),
-      },
-      'fp32',
-    );
+    const check = new CanaryCheck({ engine: 'none' }, 'fp32');
     const { canary: _, ...without } = manifest;
-    await check.require(without, never);
+    await check.require(without, () => assert.fail('there is nothing to score'), never);
     assert.equal(check.certificate([version]), undefined);
   });
 });

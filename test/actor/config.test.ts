@@ -24,7 +24,10 @@ describe('the configuration of an actor', () => {
 
   it('an actor accepts an address and a key for the backend', () => {
     const backend = ['--backend-url', 'http://127.0.0.1:10610', '--api-key', 'tml-1'];
-    assert.equal(load('--sampler', 'tinker', ...backend, '--segment-tokens', '16').concurrency, 8);
+    assert.equal(
+      load('--sampler', 'tinker', ...backend, '--segment-tokens', '16').concurrency,
+      'auto',
+    );
   });
 
   it('an actor needs the address of its engine, and takes several', () => {

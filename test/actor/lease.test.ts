@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { GroupLimit } from '../../actor/group-limit.js';
 import { leaseOf } from '../../actor/lease.js';
 import { ActorLease } from '../../shared/wire/actor-lease.js';
 
@@ -8,7 +9,11 @@ function lease(policies: object): ActorLease | undefined {
   const idleSeconds = { ticket: 0, policy: 0, publish: 0 };
   return leaseOf(
     {
-      ...{ actor: 'actor-0', sampler: { kind: 'onnx', concurrency: 8 }, groups: 0 },
+      ...{
+        actor: 'actor-0',
+        sampler: { kind: 'onnx', groups: new GroupLimit(8), servers: [] },
+        groups: 0,
+      },
       activity: { sampling: 0, idleSeconds },
       policies: { oldestInUse: undefined, firstToken: undefined, refused: undefined, ...policies },
     },

@@ -7,7 +7,6 @@ import { TicketEnded } from '../../actor/early-cancel.js';
 import { CanaryNotReproduced, type CanaryCheck } from '../../actor/canary-check.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/base/errors.js';
-import type { Sampler } from '../../actor/sampler/sampler.js';
 import { AdapterAwaited } from '../../shared/run/adapters/adapter-loader.js';
 import { WeightsNotFinite } from '../../shared/model/lora.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
@@ -17,7 +16,7 @@ const log = pino({ level: 'silent' });
 
 /** A follower of versions that the test publishes, and what it asked the sampler to do. */
 function followed(
-  load: Sampler['load'] = () => Promise.resolve(),
+  load: (manifest: PolicyManifest, signal: AbortSignal) => Promise<void> = () => Promise.resolve(),
   refusedDelayMs = 60_000, // longer than any test
   check: CanaryCheck['require'] = () => Promise.resolve(),
   maxVersions?: number,
@@ -37,9 +36,10 @@ function followed(
       },
     },
     sampler: {
-      load: async (next, signal) => {
+      load: async (next, prove, signal) => {
         calls.push(`load ${next.version}`);
         await load(next, signal);
+        await prove(() => assert.fail('nothing is scored'), signal);
       },
       admit: (version) => admitted.push(version),
       drop: (version) => calls.push(`drop ${version}`),

@@ -2,6 +2,7 @@ import { cpus } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
 import { benchCanary } from './canary.js';
+import { benchEngine } from './engine.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPolls } from './polls.js';
@@ -22,6 +23,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   wire: benchWire,
   polls: benchPolls,
   canary: benchCanary,
+  engine: benchEngine,
   memory: benchMemory,
 };
 

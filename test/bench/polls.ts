@@ -8,7 +8,7 @@ import { startLocalBackend } from '../../local-backend/local-backend.js';
 import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
-import { manifest } from '../actor/values.js';
+import { manifest, unproven } from '../actor/values.js';
 import type { Figure } from './main.js';
 
 const [groups, inFlight, groupSize] = [64, 8, 16];
@@ -50,7 +50,7 @@ async function countPolls(pollMs: number, isShared: boolean) {
   const engine = await TinkerEngine.connect({ ...where, modelName, fetch: traffic.fetch });
   const settings = { tokenizer, concurrency: inFlight, segmentTokens: 0, log };
   await using sampler = new EngineSampler(engine, settings);
-  await sampler.load(manifest(0, { samplerPath, samplingSessionId }), signal);
+  await sampler.load(manifest(0, { samplerPath, samplingSessionId }), unproven, signal);
   traffic.reset();
   const startedAt = performance.now();
   let next = 0;

@@ -5,6 +5,7 @@ import type { Random } from '../../shared/base/random.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
+import { gate } from '../support/broker.js';
 import type { Kept } from './kept.js';
 import { tellLie, type Lie, lies } from './liars.js';
 import { killAheadOfEvent, partition, tear, type Tear, tears } from './staged.js';
@@ -16,6 +17,10 @@ type Victim = (typeof victims)[number];
 const ways = ['SIGKILL', 'SIGTERM', 'SIGSTOP'] as const;
 type Way = (typeof ways)[number];
 
+/** Killed and away for a while; restarted at once; draws nothing while it answers; draws slowly. */
+const engineFaults = ['killed', 'restarted', 'hung', 'slow'] as const;
+type EngineFault = (typeof engineFaults)[number];
+
 /** Something that goes wrong. */
 export type Mishap =
   | { readonly kind: 'kill'; readonly victim: Victim; readonly how: Way }
@@ -24,6 +29,7 @@ export type Mishap =
   | { readonly kind: 'clock'; readonly victim: Exclude<Victim, 'standby' | 'nats-server'> }
   | { readonly kind: 'partition' } // the leader's messages are held back until another learner leads
   | { readonly kind: 'ahead' } // the leader dies when its ledger is ahead of its events
+  | { readonly kind: 'engine'; readonly how: EngineFault } // of actor-1
   | { readonly kind: 'lie'; readonly lie: Lie }
   | { readonly kind: 'torn'; readonly lost: Tear }; // of the ledger's file, while all processes are down
 
@@ -37,7 +43,7 @@ export interface Aftermath {
 
 /** Failing processes and networks, wrong messages and clocks, in random order. */
 export function processPlan(random: Random): Mishap[] {
-  return random.shuffle<Mishap>([
+  const others = random.shuffle<Mishap>([
     ...victims.flatMap((victim) => ways.map((how) => ({ kind: 'kill', victim, how }) as const)),
     ...networks.flatMap((network) =>
       (['cut', 'down', 'delay'] as const).map((kind) => ({ kind, network })),
@@ -47,6 +53,8 @@ export function processPlan(random: Random): Mishap[] {
       (victim) => ({ kind: 'clock', victim }) as const,
     ),
   ]);
+  const ofEngine = engineFaults.map((how) => ({ kind: 'engine', how }) as const);
+  return [...others, ...random.shuffle<Mishap>(ofEngine)];
 }
 
 /** Lying actors, and finally torn files, which may stop a run. */
@@ -69,6 +77,8 @@ export function nameOf(mishap: Mishap): string {
       return 'learner cut off and replaced, then heard again';
     case 'ahead':
       return 'learner killed with its ledger ahead of its events';
+    case 'engine':
+      return `engine ${mishap.how}`;
     case 'lie':
       return `lying actor: ${mishap.lie}`;
     case 'torn':
@@ -102,6 +112,8 @@ export async function strike(world: World, mishap: Mishap, random: Random): Prom
     case 'ahead':
       await killAheadOfEvent(world);
       return { steps: 1 };
+    case 'engine':
+      return await harmEngine(world, mishap.how);
     case 'lie':
       return tellLie(world, mishap.lie);
     case 'torn':
@@ -111,6 +123,41 @@ export async function strike(world: World, mishap: Mishap, random: Random): Prom
       await disturb(world, mishap.network, mishap.kind, random);
       return { steps: 1 };
   }
+}
+
+/** Longer than a server that draws nothing stays in use. */
+const hungMs = 20_000;
+const usedAgainMs = 60_000;
+
+async function harmEngine({ engine }: World, how: EngineFault): Promise<Aftermath> {
+  const drawn = () => engine.counters.generated;
+  if (how === 'hung') {
+    const { opened, open } = gate();
+    engine.holds = { sampling: opened };
+    await sleep(hungMs);
+    engine.holds = {};
+    open();
+  } else if (how === 'slow') {
+    engine.delayMs = 3_000;
+    await sleep(heldMs);
+    engine.delayMs = 0;
+  } else {
+    await engine.stop();
+    if (how === 'killed') await sleep(heldMs);
+    await engine.start(); // it counts from 0 again, and has no adapter
+  }
+  const before = drawn();
+  const end = async () => {
+    const isUsed = async () => {
+      while (drawn() <= before) await sleep(100);
+      return [];
+    };
+    return await Promise.race([
+      isUsed(),
+      sleep(usedAgainMs, [`the engine that was ${how} is not used again`]),
+    ]);
+  };
+  return { steps: 1, end };
 }
 
 async function disturb(

@@ -12,6 +12,7 @@ import { connectBroker } from '../../shared/broker/connect.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { silent } from '../support/broker.js';
+import { ModelTwin } from '../support/model-twin.js';
 import { NatsServer } from '../support/nats-server.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { ServiceProcess } from '../support/service-process.js';
@@ -42,6 +43,7 @@ interface Parts {
   readonly recorder: RecordingProxy;
   readonly proxies: Readonly<Record<'actors' | 'reward' | 'learner-0' | 'learner-1', TcpProxy>>;
   readonly backendProxy: TcpProxy;
+  readonly engine: ModelTwin;
   readonly observer: Broker;
 }
 
@@ -96,7 +98,10 @@ export class World implements AsyncDisposable {
     };
     const backendProxy = await TcpProxy.before(Number(new URL(recorder.url).port));
     const observer = await connectAs({ role: 'operator' }, { run, port: server.port, keyFolder });
-    const places = { folder, server, keyFolder, backendPort, recorder, proxies, backendProxy };
+    const engine = await ModelTwin.serving(embeddedModelPath);
+    const places = {
+      ...{ folder, server, keyFolder, backendPort, recorder, proxies, backendProxy, engine },
+    };
     const world: World = new World({ run, shape, witness, observer, ...places });
     world.#begin(report, services);
     return world;
@@ -117,6 +122,10 @@ export class World implements AsyncDisposable {
   /** A client with all rights, connected without a simulated network. */
   get observer(): Broker {
     return this.#parts.observer;
+  }
+  /** Where actor-1 samples: SGLang's protocol over the real model, in this process. */
+  get engine(): ModelTwin {
+    return this.#parts.engine;
   }
   get folder(): string {
     return this.#parts.folder;
@@ -175,7 +184,7 @@ export class World implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const { observer, proxies, backendProxy, recorder, server } = this.#parts;
+    const { observer, proxies, backendProxy, recorder, engine, server } = this.#parts;
     this.#stop.abort();
     await Promise.all([...this.kept.values()].map((each) => each.letGo()));
     await Promise.all(this.#started.map((process) => process[Symbol.asyncDispose]()));
@@ -185,6 +194,7 @@ export class World implements AsyncDisposable {
       await proxy[Symbol.asyncDispose]();
     }
     await recorder[Symbol.asyncDispose]();
+    await engine[Symbol.asyncDispose]();
     await server[Symbol.asyncDispose]();
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
@@ -210,7 +220,17 @@ export class World implements AsyncDisposable {
     }
     if (!isActor(name)) return this.learner(name);
     const identity = { role: 'actor', actor: name } as const;
-    return this.#service('actor', proxies.actors, identity, [`--name=${name}`]);
+    return this.#service('actor', proxies.actors, identity, [
+      `--name=${name}`,
+      ...(name === 'actor-1' ? this.#engineFlags : []),
+    ]);
+  }
+
+  get #engineFlags(): string[] {
+    return [
+      ...['--sampler=sglang', `--engine-url=${this.engine.url}`, '--sampler-class=fp32'],
+      `--adapter-dir=${join(this.folder, 'adapters')}`,
+    ];
   }
 
   async #watchVersions(): Promise<void> {

@@ -97,6 +97,7 @@ function isTotalIfCounter({ name, type }: DeclaredMetric): boolean {
 /** Labels with a handful of values, never a problem, a ticket, an actor or a run. */
 const bounded = new Set([
   ...['basis', 'cause', 'component', 'consumer', 'difficulty', 'estimator', 'kind', 'metric'],
+  ...['engine', 'release', 'outage'], // of the servers of one actor
   ...['operation', 'outcome', 'phase', 'queue', 'reason', 'route', 'side', 'source', 'split'],
-  ...['stage', 'staleness', 'status', 'stream'],
+  ...['stage', 'staleness', 'state', 'status', 'stream'],
 ]);

@@ -22,7 +22,7 @@ import { CanarySource } from '../../learner/step/canary-source.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { manifest } from '../actor/values.js';
+import { manifest, unproven } from '../actor/values.js';
 import { brokerOn, silent, until } from '../support/broker.js';
 import { runConfig, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
@@ -51,7 +51,7 @@ const request: GroupRequest = {
 
 /** Loads a version and lets groups sample with it. */
 async function admitted(sampler: EngineSampler, version: PolicyManifest): Promise<void> {
-  await sampler.load(version, never);
+  await sampler.load(version, unproven, never);
   sampler.admit(version.version);
 }
 
@@ -199,18 +199,17 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
   it('the Tinker sampler reproduces the canary of the version that its session serves, and of no other', async () => {
     await using sampler = await connect();
     const check = new CanaryCheck(sampler, 'fp32');
+    const load = (version: PolicyManifest) =>
+      sampler.load(version, (...what) => check.require(version, ...what), never);
     for (const version of [0, 1]) {
       const honest = { ...published(version), canary: canaries[version]! };
-      await sampler.load(honest, never);
-      await check.require(honest, never);
+      await load(honest);
       assert.deepEqual(check.certificate([version])?.canaries[0]?.[0], version);
     }
     const other = { ...published(0), version: 1, canary: canaries[1]! };
-    await sampler.load(other, never);
-    await assert.rejects(check.require(other, never), CanaryNotReproduced);
+    await assert.rejects(load(other), CanaryNotReproduced);
     const hotter = { ...published(1), canary: { ...canaries[1]!, temperature: 0.9 } };
-    await sampler.load(hotter, never);
-    await assert.rejects(check.require(hotter, never), CanaryNotReproduced);
+    await assert.rejects(load(hotter), CanaryNotReproduced);
   });
 
   it('the Tinker sampler ends at a stop string that began in the previous segment', async () => {
@@ -241,7 +240,10 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await assert.rejects(connect({ modelName: 'other' }), /does not serve other.* but tiny/);
     await using sampler = await connect();
     const { samplingSessionId: _, ...unopened } = published(0);
-    await assert.rejects(sampler.load(unopened, never), /no sampling session.*--sampler onnx/);
+    await assert.rejects(
+      sampler.load(unopened, unproven, never),
+      /no sampling session.*--sampler onnx/,
+    );
   });
 
   it('an actor process that samples by the backend needs no model', async () => {

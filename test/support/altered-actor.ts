@@ -6,7 +6,7 @@ import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
 import { leaseOf, renewLease } from '../../actor/lease.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { sampleWhileTrusted } from '../../actor/sample-tickets.js';
-import type { Sampler } from '../../actor/sampler/sampler.js';
+import type { Prove, Sampler } from '../../actor/sampler/sampler.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
 import type { Broker } from '../../shared/broker/broker.js';
@@ -63,25 +63,26 @@ export async function runAlteredActor(
   });
   const sampler: Sampler = {
     kind: own.kind,
-    concurrency: own.concurrency,
+    groups: own.groups,
     maxContext: own.maxContext,
     maxVersions: own.maxVersions,
     trouble: own.trouble,
     engine: own.engine,
     usualArithmetic: own.usualArithmetic,
-    load: async (manifest, ending) => {
-      if (load === undefined) return own.load(manifest, ending);
+    servers: own.servers,
+    load: async (manifest, prove, ending) => {
+      const proveAltered: Prove = (score, ...more) =>
+        prove(
+          (canary, scoring) => {
+            const { temperature } = alter({ ...nothing, temperature: canary.temperature });
+            return score(isConsistent === true ? { ...canary, temperature } : canary, scoring);
+          },
+          ...more,
+        );
+      if (load === undefined) return own.load(manifest, proveAltered, ending);
       const [loaded, bytes] = await load(manifest);
       fetched.set(manifest.version, Promise.resolve(bytes));
-      return own.load({ ...loaded, version: manifest.version }, ending);
-    },
-    score: (version, canary, ending) => {
-      const { temperature } = alter({ ...nothing, temperature: canary.temperature });
-      return own.score(
-        version,
-        isConsistent === true ? { ...canary, temperature } : canary,
-        ending,
-      );
+      return own.load({ ...loaded, version: manifest.version }, proveAltered, ending);
     },
     admit: (version) => {
       own.admit(version);

@@ -16,6 +16,7 @@ export interface TwinFlags {
   readonly maxRank: number;
   readonly maxContext: number;
   readonly appliesTemperature: boolean; // to the logprobs that it reports
+  readonly showsMetrics: boolean;
 }
 
 export const twinFlags: TwinFlags = {
@@ -27,6 +28,7 @@ export const twinFlags: TwinFlags = {
   maxRank: 32,
   maxContext: 64,
   appliesTemperature: true,
+  showsMetrics: true,
 };
 
 /** An answer: JSON, or text, of a status. */
@@ -44,6 +46,15 @@ export interface TwinDraw {
   readonly maxTokens: number;
   readonly seed: number;
   readonly stopTokenIds: readonly number[];
+  readonly prompt: readonly number[];
+  readonly stopStrings: readonly string[];
+}
+
+/** A sequence that a twin has drawn. */
+export interface TwinSequence {
+  readonly tokens: readonly number[]; // [T]
+  readonly logprobs: readonly number[]; // [T]
+  readonly stopReason: 'stop' | 'length';
 }
 
 export const twinVocabulary = 8;
@@ -66,6 +77,11 @@ export abstract class EngineTwin implements AsyncDisposable {
   holds: { readonly sampling?: Promise<void>; readonly health?: Promise<void> } = {};
   /** Calls that sample whose connection was closed before the answer. */
   readonly disconnected: string[] = [];
+  /** What it counts, since it was started. */
+  counters = { generated: 0, prompt: 0, running: 0, startedAt: 0 };
+  /** Draws with the logprobs of another version, as an engine does whose adapters were mixed up. */
+  confuses: (adapter: string) => string = (adapter) => adapter;
+  static #starts = 0;
   #server: ReturnType<typeof createServer> | undefined;
   #port = 0;
 
@@ -78,6 +94,7 @@ export abstract class EngineTwin implements AsyncDisposable {
   /** Starts it, or starts it again at the same port without its adapters. */
   async start(): Promise<this> {
     this.loaded.clear();
+    this.counters = { generated: 0, prompt: 0, running: 0, startedAt: 1e9 + EngineTwin.#starts++ };
     const server = createServer((request, response) => void this.#serve(request, response));
     this.#server = server;
     await new Promise<void>((resolve) => server.listen(this.#port, '127.0.0.1', resolve));
@@ -105,15 +122,36 @@ export abstract class EngineTwin implements AsyncDisposable {
 
   /** [twinVocabulary] the logprobs of the next token. */
   logprobs({ adapter, temperature }: Pick<TwinDraw, 'adapter' | 'temperature'>): number[] {
-    const tilt = adapter === undefined ? 0 : versionIn(adapter);
+    const tilt = adapter === undefined ? 0 : versionIn(this.confuses(adapter));
     const heat = this.flags.appliesTemperature && temperature > 0 ? temperature : 1;
     const logits = Array.from({ length: twinVocabulary }, (_, i) => (-i * (tilt + 2)) / 4 / heat);
     const total = Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), 0));
     return logits.map((logit) => logit - total);
   }
 
+  /** The sequences of a request. */
+  protected sample(draw: TwinDraw): Promise<TwinSequence[]> {
+    const all = this.logprobs(draw);
+    const sequences = this.draw(draw).map((tokens): TwinSequence => {
+      const hasStopped = draw.stopTokenIds.includes(tokens.at(-1)!);
+      return {
+        tokens,
+        logprobs: tokens.map((token) => all[token]!),
+        stopReason: hasStopped ? 'stop' : 'length',
+      };
+    });
+    return Promise.resolve(sequences);
+  }
+
   /** The tokens of each sequence, which ends at a stop token. */
-  protected draw({ count, maxTokens, seed, stopTokenIds }: TwinDraw): number[][] {
+  protected draw({
+    count,
+    maxTokens,
+    seed,
+    stopTokenIds,
+  }: Pick<TwinDraw, 'count' | 'maxTokens' | 'seed' | 'stopTokenIds'>): number[][] {
+    this.counters.prompt++;
+    this.counters.generated += count; // at least one each
     return Array.from({ length: count }, (_, index) => {
       const tokens: number[] = [];
       while (tokens.length < maxTokens) {
@@ -173,7 +211,12 @@ export abstract class EngineTwin implements AsyncDisposable {
     response.on('close', () => {
       if (!isAnswered && this.samples(path)) this.disconnected.push(path);
     });
-    if (this.samples(path)) await this.holds.sampling;
+    const { counters } = this; // of the process that it is now
+    if (this.samples(path)) {
+      counters.running++;
+      await this.holds.sampling;
+      counters.running--;
+    }
     if (isOpen) await this.holds.health;
     const answer = (await this.answer(request.method ?? '', path, body)) ?? {
       status: 404,

@@ -86,6 +86,16 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
     schema: ActorLease,
     message: actorLease({ refused }),
   },
+  {
+    name: 'lease of an actor that samples with an engine',
+    schema: ActorLease,
+    message: actorLease({
+      engines: [
+        { url: 'http://gpu:8000', release: '0.32.0', running: 4, adapters: 2, slots: 6 },
+        { url: 'http://gpu:8001', trouble: 'down', kvUsage: 0.5, adapters: 0, slots: 6 },
+      ],
+    }),
+  },
   { name: 'run configuration', schema: RunConfig, message: runConfig() },
   ...[
     { kind: 'step', ...step },

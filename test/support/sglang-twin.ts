@@ -55,6 +55,8 @@ export class SglangTwin extends EngineTwin {
         };
       case 'GET /v1/models':
         return { json: { data: [{ id: 'base', max_model_len: flags.maxContext }] } };
+      case 'GET /metrics':
+        return flags.showsMetrics ? { text: this.#metrics() } : undefined;
       case 'POST /load_lora_adapter':
         return this.#load(Load.safeParse(body));
       case 'POST /unload_lora_adapter':
@@ -66,6 +68,19 @@ export class SglangTwin extends EngineTwin {
       default:
         return undefined;
     }
+  }
+
+  #metrics(): string {
+    const { generated, prompt, running } = this.counters;
+    const labels = '{model_name="base",tp_rank="0"}';
+    return [
+      `sglang:num_running_reqs${labels} ${running}.0`,
+      `sglang:num_queue_reqs${labels} 0.0`,
+      `sglang:token_usage${labels} 0.25`,
+      `sglang:prompt_tokens_total${labels} ${prompt}.0`,
+      `sglang:generation_tokens_total${labels} ${generated}.0`,
+      '',
+    ].join('\n');
   }
 
   async #load({ data, error }: z.ZodSafeParseResult<z.output<typeof Load>>): Promise<TwinAnswer> {
@@ -87,7 +102,10 @@ export class SglangTwin extends EngineTwin {
     return { json: { success: true, loaded_adapters: Object.fromEntries(this.loaded) } };
   }
 
-  #generate({ data, error }: z.ZodSafeParseResult<z.output<typeof Generate>>): TwinAnswer {
+  async #generate({
+    data,
+    error,
+  }: z.ZodSafeParseResult<z.output<typeof Generate>>): Promise<TwinAnswer> {
     if (data === undefined) return wrong(String(error));
     const { lora_path: adapter, sampling_params: params, top_logprobs_num: top } = data;
     if (adapter !== undefined && !this.loaded.has(adapter)) {
@@ -96,23 +114,19 @@ export class SglangTwin extends EngineTwin {
     const { n: count, max_new_tokens: maxTokens, temperature, stop_token_ids: stops } = params;
     const draw = { adapter, temperature, count, maxTokens, seed: 0, stopTokenIds: stops };
     const all = this.logprobs(draw);
-    const entry = (token: number) => [all[token], token, null];
-    const sequences = this.draw(draw).map((tokens) => {
-      const last = tokens.at(-1)!;
-      const finish = stops.includes(last)
-        ? { type: 'stop', matched: last }
-        : { type: 'length', length: maxTokens };
-      return {
-        text: '',
-        output_ids: tokens,
-        meta_info: {
-          id: data.rid,
-          finish_reason: finish,
-          output_token_logprobs: tokens.map(entry),
-          output_top_logprobs: tokens.map(() => (top === 0 ? null : all.map((_, i) => entry(i)))),
-        },
-      };
-    });
+    const shown = all.map((logprob, token) => [logprob, token, null]);
+    const texts = { prompt: data.input_ids, stopStrings: params.stop ?? [] };
+    const drawn = await this.sample({ ...draw, ...texts });
+    const sequences = drawn.map(({ tokens, logprobs, stopReason }) => ({
+      text: '',
+      output_ids: tokens,
+      meta_info: {
+        id: data.rid,
+        finish_reason: { type: stopReason },
+        output_token_logprobs: tokens.map((token, i) => [logprobs[i], token, null]),
+        output_top_logprobs: tokens.map(() => (top === 0 ? null : shown)),
+      },
+    }));
     return { json: count === 1 ? sequences[0] : sequences };
   }
 }

@@ -58,7 +58,7 @@ export class VllmTwin extends EngineTwin {
           },
         };
       case 'GET /metrics':
-        return { text: 'vllm:num_requests_running{engine="0"} 0.0\n' };
+        return flags.showsMetrics ? { text: this.#metrics() } : undefined;
       case 'POST /v1/load_lora_adapter':
         return flags.loadsAtRuntime ? this.#load(Load.safeParse(body)) : undefined;
       case 'POST /v1/unload_lora_adapter':
@@ -70,6 +70,25 @@ export class VllmTwin extends EngineTwin {
       default:
         return undefined;
     }
+  }
+
+  /** In the words of vLLM 0.32.0. */
+  #metrics(): string {
+    const { generated, prompt, running, startedAt } = this.counters;
+    const labels = '{engine="0",model_name="base"}';
+    return [
+      '# HELP vllm:num_requests_running Number of requests in model execution batches.',
+      '# TYPE vllm:num_requests_running gauge',
+      `vllm:num_requests_running${labels} ${running.toFixed(1)}`,
+      `vllm:num_requests_waiting${labels} 0.0`,
+      `vllm:kv_cache_usage_perc${labels} 0.25`,
+      `vllm:num_preemptions_total${labels} 0.0`,
+      `vllm:prompt_tokens_total${labels} ${prompt}.0`,
+      `vllm:generation_tokens_total${labels} ${generated}.0`,
+      'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="64"} 1.0',
+      `process_start_time_seconds ${startedAt.toExponential(9)}`,
+      '',
+    ].join('\n');
   }
 
   #models() {

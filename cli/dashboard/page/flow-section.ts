@@ -75,7 +75,7 @@ function reasons({ causes }: Waiting): string {
 export function actorsMarkup({ flow }: Pick<RunView, 'flow'>): string {
   const actors = flow?.actors ?? [];
   if (actors.length === 0) return element('p', { class: 'soft' }, 'No actor is reporting.');
-  return tableMarkup({
+  const table = tableMarkup({
     caption: `Actors; the newest policy version is ${flow?.version ?? 'not published yet'}`,
     head: ['actor', 'state', 'version', 'behind', 'samples', 'groups', 'last seen'],
     rows: actors.map((actor) => [
@@ -88,6 +88,25 @@ export function actorsMarkup({ flow }: Pick<RunView, 'flow'>): string {
       `${decimal(actor.silentSeconds, 0)} s ago`,
     ]),
     words: 2,
+  });
+  return table + enginesTable(flow?.engines ?? []);
+}
+
+/** The servers of vLLM or SGLang, one row for each and actor; nothing without them. */
+function enginesTable(engines: Flow['engines']): string {
+  if (engines.length === 0) return '';
+  return tableMarkup({
+    caption: 'Engines: their sequences and cache of keys and values, of all their clients',
+    head: ['engine', 'actor', 'state', 'release', 'running', 'queued', 'KV cache', 'versions'],
+    rows: engines.map((engine) => [
+      ...[engine.url, engine.actor],
+      engine.trouble === null ? 'in use' : `out of use: ${engine.trouble}`,
+      engine.release ?? unknown,
+      ...[engine.running, engine.waiting].map((count) => String(count ?? unknown)),
+      engine.kvUsage === null ? unknown : percent(engine.kvUsage),
+      `${engine.adapters} of ${engine.slots}`,
+    ]),
+    words: 4,
   });
 }
 

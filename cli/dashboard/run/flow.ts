@@ -1,4 +1,4 @@
-import { awaitingOf } from '../../status/report.js';
+import { awaitingOf, enginesOf, type EngineReport } from '../../status/report.js';
 import type { Backlog } from '../../../shared/broker/backlog.js';
 import type { ActorLease } from '../../../shared/wire/actor-lease.js';
 import type { LeaderLease } from '../../../shared/wire/ledger.js';
@@ -25,6 +25,7 @@ export interface Flow {
   readonly version: number | undefined; // the newest that is published
   readonly versionsPerMinute: number | undefined;
   readonly actors: readonly ActorNow[];
+  readonly engines: readonly EngineReport[]; // the servers that the actors sample with
 }
 
 /** Window of the rates: long enough to be steady, short enough to be current. */
@@ -64,6 +65,7 @@ export function flowOf(
     version: last.manifest?.version,
     versionsPerMinute: rate(60 * versions, seconds),
     actors: actorsNow(snapshots),
+    engines: enginesOf(last.leases, last.at),
   };
 }
 

@@ -6,8 +6,10 @@ import { protobufType } from '../../../shared/tinker/codec.js';
 import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { StillPending } from '../../../shared/tinker/errors.js';
 import { silent } from '../../support/broker.js';
+import { VllmTwin } from '../../support/vllm-twin.js';
 import { ScriptedServer, type Reply } from '../../shared/tinker/scripted-server.js';
-import { manifest } from '../values.js';
+import { manifest, unproven } from '../values.js';
+import { groupRequest, openEngine } from './engine-values.js';
 
 const pending: Reply = { json: { type: 'try_again', request_id: 'x', queue_state: 'active' } };
 const sampled: Reply = {
@@ -36,10 +38,42 @@ describe('a sampler whose backend never answers a call', () => {
       ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 0 },
       ...{ stallSeconds: 0.2, log: silent },
     });
-    await sampler.load(manifest(3), signal);
+    await sampler.load(manifest(3), unproven, signal);
     sampler.admit(3);
     const policy = { version: 3, adoptsNewer: false };
     await assert.rejects(sampler.sample(request, policy, signal), StillPending);
     assert(server.sent('retrieve_future').length < 40);
+  });
+});
+
+describe('a sampler that cuts rollouts after a time', () => {
+  it('a rollout ends between two calls once its time is over, with what it has, and others are not touched', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    let clock = 0;
+    const options = { tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 2 };
+    await using sampler = new EngineSampler(engine, {
+      ...{ ...options, rolloutSeconds: 60, log: silent, now: () => clock },
+    });
+    const { signal } = new AbortController();
+    await sampler.load(adapters.manifest(1), unproven, signal);
+    const group = { ...groupRequest, maxTokens: 20, stopTokenIds: [] };
+    for (const adoptsNewer of [true, false]) {
+      const policy = { version: 1, adoptsNewer };
+      const whole = await sampler.sample(group, policy, signal);
+      assert.deepEqual(
+        whole.map(({ tokens }) => tokens.length),
+        [20, 20, 20],
+      );
+      const progress = { onDraw: () => (clock += 10_000), wasted: () => undefined }; // each call takes 10 s
+      const cut = await sampler.sample({ ...group, count: 1 }, policy, signal, progress);
+      assert.deepEqual(
+        cut.map(({ tokens, behaviorLogprobs, versions, stopReason }) => [
+          ...[tokens.length, behaviorLogprobs.length, versions, stopReason],
+        ]),
+        [[12, 12, [[1, 12]], 'length']],
+      );
+    }
   });
 });

@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { OnnxSampler } from '../../../actor/sampler/onnx-sampler.js';
-import type { PolicyChoice } from '../../../actor/sampler/sampler.js';
+import type { CanaryTexts } from '../../../actor/sampler/canary-scores.js';
+import type { PolicyChoice, Prove } from '../../../actor/sampler/sampler.js';
 import type { GroupRequest, SampledRollout } from '../../../shared/model/rollout-draft.js';
 import { PermanentError, UserError } from '../../../shared/base/errors.js';
+import type { TokenScores } from '../../../shared/rl/canary.js';
 import type { ModelDirectory } from '../../../shared/model/model-directory.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { silent } from '../../support/broker.js';
 import { tinyModel } from '../../support/tiny-model.js';
 import { adapterOf, manifestWithAdapter, publishedAdapter } from '../adapters.js';
-import { manifest } from '../values.js';
+import { manifest, unproven } from '../values.js';
 
 const never = new AbortController().signal;
 
@@ -27,7 +29,7 @@ const short = { ...long, maxTokens: 6 };
 
 /** Loads a version and lets groups sample with it. */
 async function admitted(sampler: OnnxSampler, version: number): Promise<void> {
-  await sampler.load(manifestWithAdapter(version), never);
+  await sampler.load(manifestWithAdapter(version), unproven, never);
   sampler.admit(version);
 }
 
@@ -36,6 +38,16 @@ describe('the onnx sampler', () => {
   let sampler: OnnxSampler;
   let newest = 100;
   const load = (version: number) => admitted(sampler, version);
+
+  /** What the sampler makes of a canary when it loads the version. */
+  async function scores(version: number, canary: CanaryTexts): Promise<TokenScores> {
+    let found: TokenScores | undefined;
+    const prove: Prove = async (score, signal) => {
+      found = await score(canary, signal);
+    };
+    await sampler.load(manifestWithAdapter(version), prove, never);
+    return found!;
+  }
 
   const adapters = () => ({
     fetchAdapter: ({ version }: PolicyManifest) =>
@@ -157,7 +169,6 @@ describe('the onnx sampler', () => {
   });
 
   it('the onnx sampler gives the tokens of a canary the logprobs of the scoring graph, at its temperature', async () => {
-    await sampler.load(manifestWithAdapter(7), never);
     const texts = [Int32Array.of(3, 4, 5, 6, 7, 8), Int32Array.of(9, 3, 8), Int32Array.of(5, 5)];
     const places: [number, number][] = [
       ...([
@@ -171,7 +182,7 @@ describe('the onnx sampler', () => {
       ] as [number, number][]),
     ];
     for (const temperature of [1, 0.7]) {
-      const { logprobs, isBound } = await sampler.score(7, { texts, places, temperature }, never);
+      const { logprobs, isBound } = await scores(7, { texts, places, temperature });
       const scorer = await Scorer.load(directory, { threads: 1 });
       const expected = await scorer.logprobs(
         texts.map((text) => text.slice(0, -1)),
@@ -189,7 +200,7 @@ describe('the onnx sampler', () => {
 
   it('the onnx sampler samples with no version that is not admitted', async () => {
     await load(0);
-    await sampler.load(manifestWithAdapter(newest + 1), never);
+    await sampler.load(manifestWithAdapter(newest + 1), unproven, never);
     const given = { version: newest + 1, adoptsNewer: false };
     await assert.rejects(sampler.sample(short, given, never), /is not loaded/);
     for (const { versions } of await sampler.sample(
@@ -206,13 +217,12 @@ describe('the onnx sampler', () => {
 
   it('the onnx sampler scores a canary between two tokens of a group', async () => {
     await load(0);
-    await sampler.load(manifestWithAdapter(8), never);
     let isDone = false;
     const endless = { ...long, count: 64 };
     const sampling = sampler.sample(endless, { version: 0, adoptsNewer: false }, never);
     void sampling.then(() => (isDone = true));
     const canary = { texts: [Int32Array.of(3, 4, 5)], places: [[0, 2]] as [number, number][] };
-    await sampler.score(8, { ...canary, temperature: 1 }, never);
+    await scores(8, { ...canary, temperature: 1 });
     assert.equal(isDone, false);
     await sampling;
   });
@@ -300,12 +310,12 @@ describe('the onnx sampler', () => {
       signal: never,
       adapters: { fetchAdapter: () => Promise.resolve(Uint8Array.of(1, 2, 3)) },
     });
-    await assert.rejects(other.load(manifestWithAdapter(0), never), PermanentError);
+    await assert.rejects(other.load(manifestWithAdapter(0), unproven, never), PermanentError);
     await load(0);
   });
 
   it('the onnx sampler refuses a version without weights', async () => {
-    await assert.rejects(sampler.load(manifest(0), never), (error: unknown) => {
+    await assert.rejects(sampler.load(manifest(0), unproven, never), (error: unknown) => {
       return error instanceof UserError && error.message.includes('--sampler tinker');
     });
   });

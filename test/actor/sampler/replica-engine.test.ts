@@ -7,6 +7,7 @@ import { roundToBfloat16, weightFormat, WeightsNotFinite } from '../../../shared
 import { silent, until } from '../../support/broker.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
+import { unproven } from '../values.js';
 import { adapterBytes, groupRequest, openEngine } from './engine-values.js';
 
 const { signal } = new AbortController();
@@ -30,7 +31,7 @@ describe('adapters at an engine', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters, adapterDir } = opened;
-    for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
+    for (const version of [1, 2]) await engine.load(adapters.manifest(version), unproven, signal);
     engine.unload(1);
     await until(() => twin.loaded.size === 1);
     assert.deepEqual(versionsOf(twin), [2]);
@@ -44,7 +45,7 @@ describe('adapters at an engine', () => {
       await using opened = await openEngine([twin.url], { kind });
       const { engine, adapters, adapterDir } = opened;
       const bytes = await roundToBfloat16(adapterBytes(1));
-      await engine.load(adapters.manifest(1, bytes), signal);
+      await engine.load(adapters.manifest(1, bytes), unproven, signal);
       assert.deepEqual(versionsOf(twin), [1]);
       const files = await readdir(adapterDir, { recursive: true });
       const path = files.find((file) => file.endsWith('adapter_model.safetensors'));
@@ -57,14 +58,14 @@ describe('adapters at an engine', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(1), signal);
+    await engine.load(adapters.manifest(1), unproven, signal);
     const { held, release } = hold();
     twin.holds = { sampling: held };
     using place = engine.place();
     const sampled = place.generate(1, groupRequest, 60_000, signal);
     await until(() => twin.sent(sampling).length === started + 1);
     engine.unload(1);
-    await engine.load(adapters.manifest(2), signal);
+    await engine.load(adapters.manifest(2), unproven, signal);
     assert.deepEqual(versionsOf(twin), [1, 2]);
     release();
     assert.equal((await sampled).length, 3);
@@ -76,10 +77,12 @@ describe('adapters at an engine', () => {
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
     for (let version = 1; version <= 6; version++) {
-      await engine.load(adapters.manifest(version), signal);
+      await engine.load(adapters.manifest(version), unproven, signal);
     }
     let isLoaded = false;
-    const seventh = engine.load(adapters.manifest(7), signal).then(() => (isLoaded = true));
+    const seventh = engine
+      .load(adapters.manifest(7), unproven, signal)
+      .then(() => (isLoaded = true));
     for (let i = 0; i < 50; i++) await fetch(`${twin.url}/health`); // longer than a load takes
     assert.equal(isLoaded, false);
     assert.equal(twin.loaded.size, 6);
@@ -93,8 +96,8 @@ describe('adapters at an engine', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(1), signal);
-    await engine.load(adapters.manifest(1, adapterBytes(1, 9)), signal);
+    await engine.load(adapters.manifest(1), unproven, signal);
+    await engine.load(adapters.manifest(1, adapterBytes(1, 9)), unproven, signal);
     await until(() => twin.loaded.size === 1);
     const names = twin.everLoaded.filter((name) => name.startsWith('r.v1.'));
     assert.equal(new Set(names).size, 2);
@@ -105,7 +108,7 @@ describe('adapters at an engine', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    for (let i = 0; i < 2; i++) await engine.load(adapters.manifest(1), signal);
+    for (let i = 0; i < 2; i++) await engine.load(adapters.manifest(1), unproven, signal);
     assert.equal(twin.everLoaded.filter((name) => name.startsWith('r.v1.')).length, 1);
   });
 
@@ -114,14 +117,14 @@ describe('adapters at an engine', () => {
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
     const broken = adapters.manifest(1, adapterBytes(1, NaN));
-    await assert.rejects(engine.load(broken, signal), WeightsNotFinite);
+    await assert.rejects(engine.load(broken, unproven, signal), WeightsNotFinite);
     assert.deepEqual(versionsOf(twin), []);
   });
 
   it('an actor that ends leaves neither adapters nor files', async () => {
     await using twin = await VllmTwin.start();
     const opened = await openEngine([twin.url]);
-    await opened.engine.load(opened.adapters.manifest(1), signal);
+    await opened.engine.load(opened.adapters.manifest(1), unproven, signal);
     await opened[Symbol.asyncDispose]();
     assert.deepEqual(versionsOf(twin), []);
   });
@@ -136,7 +139,7 @@ describe('several engines', () => {
     const sampler = new EngineSampler(engine, {
       ...{ tokenizer: { decode: () => '' }, concurrency: 2, segmentTokens: 2, log: silent },
     });
-    await sampler.load(adapters.manifest(1), signal);
+    await sampler.load(adapters.manifest(1), unproven, signal);
     const before = [first, second].map((twin) => twin.sent(sampling).length);
     const policy = { version: 1, adoptsNewer: true };
     const request = { ...groupRequest, stopTokenIds: [] };
@@ -153,14 +156,14 @@ describe('several engines', () => {
     await using second = await VllmTwin.start();
     await using opened = await openEngine([first.url, second.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(1), signal);
+    await engine.load(adapters.manifest(1), unproven, signal);
     await first.stop();
     using lost = engine.place();
     await assert.rejects(lost.generate(1, groupRequest, 60_000, signal), /ECONNREFUSED/);
     assert.equal(engine.trouble, undefined);
     using next = engine.place();
     assert.equal((await next.generate(1, groupRequest, 60_000, signal)).length, 3);
-    await engine.load(adapters.manifest(2), signal);
+    await engine.load(adapters.manifest(2), unproven, signal);
     assert.deepEqual(versionsOf(second), [1, 2]);
   });
 });
@@ -172,7 +175,7 @@ for (const Twin of [VllmTwin, SglangTwin]) {
       await using twin = await Twin.start();
       await using opened = await openEngine([twin.url], { kind });
       const { engine, adapters } = opened;
-      await engine.load(adapters.manifest(1), signal);
+      await engine.load(adapters.manifest(1), unproven, signal);
       twin.loaded.clear();
       using place = engine.place();
       assert.equal((await place.generate(1, groupRequest, 60_000, signal)).length, 3);
@@ -183,7 +186,7 @@ for (const Twin of [VllmTwin, SglangTwin]) {
       await using twin = await Twin.start();
       await using opened = await openEngine([twin.url], { kind, checks });
       const { engine, adapters } = opened;
-      for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
+      for (const version of [1, 2]) await engine.load(adapters.manifest(version), unproven, signal);
       await twin.stop();
       using place = engine.place();
       await assert.rejects(place.generate(1, groupRequest, 60_000, signal), /ECONNREFUSED/);
@@ -206,7 +209,7 @@ describe('an engine that hangs', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url], { checks });
     const { engine, adapters } = opened;
-    for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
+    for (const version of [1, 2]) await engine.load(adapters.manifest(version), unproven, signal);
     const [sampling, health] = [hold(), hold()];
     twin.holds = { sampling: sampling.held, health: health.held };
     using place = engine.place();
@@ -229,7 +232,7 @@ describe('a call that ends early', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(1), signal);
+    await engine.load(adapters.manifest(1), unproven, signal);
     const { held, release } = hold();
     twin.holds = { sampling: held };
     const stop = new AbortController();
@@ -251,7 +254,7 @@ describe('a call that ends early', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(1), signal);
+    await engine.load(adapters.manifest(1), unproven, signal);
     const { held, release } = hold();
     twin.holds = { sampling: held };
     using place = engine.place();

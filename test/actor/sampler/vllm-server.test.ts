@@ -7,6 +7,7 @@ import { UserError } from '../../../shared/base/errors.js';
 import type { TwinFlags } from '../../support/engine-twin.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
+import { unproven } from '../values.js';
 import { groupRequest, openEngine } from './engine-values.js';
 
 const { signal } = new AbortController();
@@ -35,7 +36,7 @@ describe('what an actor asks of a vLLM server', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(3), signal);
+    await engine.load(adapters.manifest(3), unproven, signal);
     const before = twin.sent('/inference/v1/generate').length;
     using place = engine.place();
     const sequences = await place.generate(3, groupRequest, 60_000, signal);
@@ -70,7 +71,7 @@ describe('what an actor asks of a vLLM server', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(3), signal);
+    await engine.load(adapters.manifest(3), unproven, signal);
     using place = engine.place();
     const k = engine.mostProbable;
     const one = { ...groupRequest, count: 1, maxTokens: 1, mostProbable: k };
@@ -90,7 +91,7 @@ describe('what an actor asks of a vLLM server', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(0), signal);
+    await engine.load(adapters.manifest(0), unproven, signal);
     assert.equal([...twin.loaded.keys()].filter((name) => name.startsWith('r.v0.')).length, 1);
   });
 
@@ -136,7 +137,7 @@ describe('what an actor asks of a vLLM server', () => {
       await using twin = await VllmTwin.start();
       await using opened = await openEngine([twin.url]);
       const { engine, adapters } = opened;
-      await engine.load(adapters.manifest(1), signal);
+      await engine.load(adapters.manifest(1), unproven, signal);
       twin.tamper = (choices) => {
         damage(choices[1]!);
         return choices;
@@ -150,7 +151,7 @@ describe('what an actor asks of a vLLM server', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(1), signal);
+    await engine.load(adapters.manifest(1), unproven, signal);
     twin.tamper = (choices) => {
       for (const choice of choices) for (const entry of entriesOf(choice)) delete entry['token_id'];
       return choices;
@@ -164,7 +165,7 @@ describe('what an actor asks of a vLLM server', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await engine.load(adapters.manifest(1), signal);
+    await engine.load(adapters.manifest(1), unproven, signal);
     twin.tamper = (choices) => choices.slice(1);
     using place = engine.place();
     await assert.rejects(place.generate(1, groupRequest, 60_000, signal), /2 sequences for 3/);

@@ -3,7 +3,8 @@ import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { curvesOf } from '../../../cli/dashboard/page/plots.js';
 import { livePage, reportPage, partsOf } from '../../../cli/dashboard/page/document.js';
-import { runView, sampled, stepPoint } from '../../support/run-view.js';
+import { flowOf } from '../../../cli/dashboard/run/flow.js';
+import { leaseAfter, runView, sampled, snapshot, stepPoint } from '../../support/run-view.js';
 
 const hostile = '<img src=x onerror="alert(1)"></pre><script>alert(2)</script>&amp;';
 
@@ -40,6 +41,21 @@ describe('the page of a run', () => {
     );
     assert.match(flow, /<caption>The queues; 0 dead letters<\/caption>/);
     assert.match(partsOf(state).get('actors')!, /actor-1<\/th><td>sampling<\/td>/);
+  });
+
+  it('the page of a run shows the engines that actors sample with, and why one is not used', () => {
+    assert.doesNotMatch(partsOf(state).get('actors')!, /Engines/);
+    const engine = { release: '0.32.0', running: 48, kvUsage: 0.4, adapters: 2, slots: 6 };
+    const engines = [
+      { ...engine, url: 'http://gpu-0:8000' },
+      { url: 'http://gpu-1:8000', trouble: hostile, adapters: 0, slots: 6 },
+    ];
+    const flow = flowOf([snapshot(3, [leaseAfter(3, { engines })])]);
+    const actors = partsOf(runView({ flow })).get('actors')!;
+    assert.match(actors, /gpu-0:8000<\/th><td>actor-0<\/td><td>in use<\/td><td>0\.32\.0<\/td>/);
+    assert.match(actors, />48<\/td>.*>40(\.0)?.%<\/td>.*>2 of 6<\/td>/);
+    assert.match(actors, /out of use: &lt;img src=x/);
+    assert.doesNotMatch(actors, /<img/);
   });
 
   it('the page of a run has the same sections before the first step', () => {

@@ -41,6 +41,28 @@ describe('the status of a run', () => {
     );
   });
 
+  it('the status of a run has a line for each engine, with what it says of itself and why it is not used', () => {
+    assert.deepEqual(reportOf(state()).engines, []);
+    const engine = { url: 'http://gpu-0:8000', adapters: 2, slots: 6 };
+    const known = { release: '0.32.0', running: 48, waiting: 3, kvUsage: 0.4 };
+    const engines = [
+      { ...engine, ...known },
+      { ...engine, url: 'http://gpu-1:8000', adapters: 0, trouble: 'it draws no tokens' },
+    ];
+    const actors = [leaseAfter(40, { engines, lastSeenAt: 99_000 })];
+    const shown = text({ actors });
+    assert.match(
+      shown,
+      /^http:\/\/gpu-0:8000 +actor-0 +0\.32\.0 +48 +3 +40(\.0)?.% +2\/6 +in use$/m,
+    );
+    assert.match(
+      shown,
+      /^http:\/\/gpu-1:8000 +actor-0 +\? +\? +\? +\? +0\/6 +out of use: it draws no tokens$/m,
+    );
+    const gone = [leaseAfter(40, { engines, lastSeenAt: 50_000 })];
+    assert.doesNotMatch(text({ actors: gone }), /gpu-0/);
+  });
+
   it('the status of a run counts unpublished steps only until they are published', () => {
     assert.match(text(), / 1 step unpublished$/m);
     assert.doesNotMatch(text({ policy: { ...manifest!, version: 8 } }), /unpublished/);

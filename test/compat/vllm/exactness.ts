@@ -1,6 +1,10 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
+import { CanaryCheck } from '../../../actor/canary-check.js';
 import { connectEngine } from '../../../actor/sampler/connect-engine.js';
+import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import { CanarySource } from '../../../learner/step/canary-source.js';
+import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { startLocalBackend } from '../../../local-backend/local-backend.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import type { ModelConfig } from '../../../shared/model/model-config.js';
@@ -11,7 +15,7 @@ import { openTask } from '../../../shared/tasks/registry.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { manifest } from '../../actor/values.js';
+import { manifest, unproven } from '../../actor/values.js';
 import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
 import { adam, baseModel, datum } from '../tuft/scene.js';
@@ -20,6 +24,7 @@ import { atLeast, atMost, type SuiteContext } from '../suite.js';
 const rank = 8;
 const apiKey = 'tml-compat-key';
 const problems = 8;
+const timedVersions = Number(process.env['VLLM_LOADS'] ?? 20);
 
 /**
  * Compares the logprobs that vLLM reports for its own samples with those of the local backend, for the base policy and
@@ -53,7 +58,8 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     if (version === 1) await trainALittle(run);
     const path = await run.saveWeightsForSampler(`w${version}`);
     const session = await learner.createSamplingSession(path);
-    await engine.load(publish(version, await learner.downloadAdapter(path)), signal);
+    const published = publish(version, await learner.downloadAdapter(path));
+    await engine.load(published, unproven, signal);
     let [largest, toBase, compared] = [0, 0, 0];
     for (const request of requests) {
       for (const { tokens, logprobs } of await place.generate(version, request, 300_000, signal)) {
@@ -72,6 +78,48 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     context.note(`  version ${version}: ${compared} tokens`);
     report(atMost(`vLLM and local backend, version ${version}: largest distance`, largest, 2e-5));
     if (version === 1) report(atLeast('version 1 and base policy: largest distance', toBase, 0.1));
+  }
+
+  await timeLoads();
+
+  /** Versions as a run publishes them, each with a canary that the real server must reproduce. */
+  async function timeLoads(): Promise<void> {
+    const [{ prompt: text }] = requests as [GroupRequest];
+    const source = new CanarySource({
+      ...{ run, texts: requests.map((request) => new Int32Array(request.prompt)), temperature: 1 },
+      ...{ arithmetic: 'fp32', log: silent, idle: new IdleClock(() => performance.now()) },
+    });
+    const tokenizer = await loadTokenizer({ path: embeddedModelPath, config: model });
+    const sampler = new EngineSampler(engine, {
+      ...{ tokenizer, concurrency: 1, segmentTokens: 0, log: silent },
+    });
+    const canaries = new CanaryCheck(sampler, 'fp32');
+    const seconds: number[] = [];
+    let failed = 0;
+    for (let version = 2; version < 2 + timedVersions; version++) {
+      await trainOnce(run, 1e-3);
+      const adapter = await learner.downloadAdapter(await run.saveWeightsForSampler(`t${version}`));
+      const canary = (await source.request(version)())!;
+      const published = { ...publish(version, adapter), canary };
+      const startedAt = performance.now();
+      try {
+        await sampler.load(published, (...what) => canaries.require(published, ...what), signal);
+        const one = { ...requests[0]!, prompt: text, count: 1, maxTokens: 1 };
+        await sampler.sample(one, { version, adoptsNewer: false }, signal);
+        seconds.push((performance.now() - startedAt) / 1_000);
+      } catch (error) {
+        signal.throwIfAborted();
+        context.note(`  version ${version} was not loaded: ${String(error)}`);
+        failed++;
+      }
+      sampler.drop(version - 1);
+    }
+    seconds.sort((a, b) => a - b);
+    const quantile = (q: number) => seconds[Math.ceil(q * seconds.length) - 1] ?? NaN;
+    context.note(
+      `  manifest to first token of ${seconds.length} versions: median ${quantile(0.5).toFixed(2)} s, 99 % ${quantile(0.99).toFixed(2)} s`,
+    );
+    report(atMost(`failed loads of ${timedVersions} versions with canaries`, failed, 0));
   }
 
   function publish(
@@ -99,9 +147,11 @@ async function groupRequests(config: ModelConfig): Promise<GroupRequest[]> {
 
 /** Trains until the policy is clearly another one. */
 async function trainALittle(run: TrainingRun): Promise<void> {
-  for (let i = 0; i < 4; i++) {
-    const data = [datum([3, 4, 5, 6, 7, 8, 9, 10], 'cross_entropy')];
-    await run.forwardBackward(data, 'cross_entropy', {});
-    await run.optimStep({ ...adam, learningRate: 0.02 });
-  }
+  for (let i = 0; i < 4; i++) await trainOnce(run, 0.02);
+}
+
+async function trainOnce(run: TrainingRun, learningRate: number): Promise<void> {
+  const data = [datum([3, 4, 5, 6, 7, 8, 9, 10], 'cross_entropy')];
+  await run.forwardBackward(data, 'cross_entropy', {});
+  await run.optimStep({ ...adam, learningRate });
 }

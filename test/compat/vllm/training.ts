@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { engineFindings } from '../../../cli/doctor/engine.js';
 import { Summary } from '../../../cli/up/summary.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
@@ -15,6 +16,13 @@ const flags =
 export async function testVllm(context: SuiteContext): Promise<void> {
   if (context.isShort) throw new UserError('vLLM takes minutes to install and to start');
   await using server = await VllmProcess.start(await vllmPython(context), context.signal);
+  await context.step('the doctor', 'finds nothing missing', async () => {
+    const { signal } = context;
+    const found = await engineFindings({ urls: [server.url], apiKey: undefined, signal });
+    const bad = found.filter(({ level, check }) => level !== 'ok' && check !== 'engine-slots');
+    assert.deepEqual(bad, []); // its slots it says after the first call with an adapter
+    return found.map((each) => each.found).join('; ');
+  });
   await vllmExactness(context, server.url);
 
   const where = [`--model-dir=${embeddedModelPath}`, `--engine-url=${server.url}`];
@@ -37,6 +45,7 @@ export async function testVllm(context: SuiteContext): Promise<void> {
     const log = await up.read('logs/actor-0.log');
     assert.match(log, /engine is out of use/);
     assert.match(log, /engine is in use again/);
+    assert.doesNotMatch(log, /does not show all metrics/);
     return 'out of use, then in use again';
   });
   const lines = (await up.read('metrics.jsonl')).trimEnd().split('\n');

@@ -1,16 +1,17 @@
-import { UserError } from '../../shared/base/errors.js';
-import type { GroupRequest } from '../../shared/model/rollout-draft.js';
-import type { SampledSequence } from '../../shared/tinker/types.js';
+import { UserError } from '../base/errors.js';
+import type { GroupRequest } from '../model/rollout-draft.js';
+import type { SampledSequence } from '../tinker/types.js';
+import type { EngineMetrics } from './engine-metrics.js';
 
 /**
- * A server of one base model and of adapters by name, which it reads from files: what {@link ReplicaEngine} needs
+ * A server of one base model and of adapters by name, which it reads from files: what the actor needs
  * of vLLM and SGLang. Each dialect is one implementation: it translates calls and keeps no state.
  */
 export interface AdapterServer {
   readonly kind: 'vllm' | 'sglang';
   readonly product: 'vLLM' | 'SGLang'; // for messages
   readonly url: string;
-  /** See {@link Engine.mostProbable}. */
+  /** The most probable tokens that a call may ask for at each position; 0: it shows only the drawn ones. */
   readonly mostProbable: number;
 
   /**
@@ -26,6 +27,9 @@ export interface AdapterServer {
 
   /** Resolves if the server is up. @throws {EngineDown} if not. */
   checkHealth(limitMs: number, signal: AbortSignal): Promise<void>;
+
+  /** Its own metrics; undefined if it shows no metrics. @throws {EngineDown} if it does not answer. */
+  metrics(limitMs: number, signal: AbortSignal): Promise<EngineMetrics | undefined>;
 
   /** The names of the adapters that can be sampled with now. */
   adapters(signal: AbortSignal): Promise<string[]>;
@@ -83,6 +87,19 @@ export interface ServerCall {
 /** The server does not have the adapter that a call names: it was restarted. */
 export class AdapterLost extends Error {
   override readonly name = 'AdapterLost';
+}
+
+/** A call that was not served and is worth repeating, while its ticket stays leased. */
+export class NotServed extends Error {
+  override readonly name = 'NotServed';
+
+  /** @param maxAttempts after how many failures with such a limit a call is given up. */
+  constructor(
+    override readonly cause: Error,
+    readonly maxAttempts?: number,
+  ) {
+    super(cause.message, { cause });
+  }
 }
 
 /** An error that names what an engine lacks for this run, with the flag that adds it. */

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { PermanentError } from '../../shared/base/errors.js';
-import type { SampledSequence } from '../../shared/tinker/types.js';
-import { NotServed } from './engine.js';
+import { PermanentError } from '../base/errors.js';
+import type { SampledSequence } from '../tinker/types.js';
+import { NotServed } from './adapter-server.js';
 import { EngineDown, type EngineRefusal } from './engine-http.js';
 
 /** A field that servers send as null where they have no value. */

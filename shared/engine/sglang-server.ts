@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
-import type { SampledSequence } from '../../shared/tinker/types.js';
+import type { SampledSequence } from '../tinker/types.js';
 import {
   AdapterLost,
   type AdapterServer,
@@ -11,7 +11,8 @@ import {
   unfit,
 } from './adapter-server.js';
 import { ignoresTemperature, maybe, Models, refusalError, sequenceOf } from './engine-answer.js';
-import { EngineDown, type EngineHttp, EngineRefusal } from './engine-http.js';
+import { EngineDown, type EngineHttp, EngineRefusal, unlessRefused } from './engine-http.js';
+import { type EngineMetrics, readEngineMetrics, sglangMetrics } from './engine-metrics.js';
 
 /** The settings of a server, among many others. */
 const ServerInfo = z.object({
@@ -76,6 +77,12 @@ export class SglangServer implements AdapterServer {
 
   async checkHealth(limitMs: number, signal: AbortSignal): Promise<void> {
     await this.http.text({ method: 'GET', path: '/health', limitMs }, signal);
+  }
+
+  async metrics(limitMs: number, signal: AbortSignal): Promise<EngineMetrics | undefined> {
+    const request = { method: 'GET', path: '/metrics', limitMs } as const;
+    const text = await unlessRefused(this.http.text(request, signal));
+    return text === undefined ? undefined : readEngineMetrics(text, sglangMetrics);
   }
 
   async adapters(signal: AbortSignal): Promise<string[]> {

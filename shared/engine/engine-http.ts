@@ -2,9 +2,9 @@ import { addAbortListener, once } from 'node:events';
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { z } from 'zod';
-import { errorText, UserError } from '../../shared/base/errors.js';
-import { excessIn } from '../../shared/base/json-bounds.js';
-import { keepSecret } from '../../shared/service/telemetry/secrets.js';
+import { errorText, UserError } from '../base/errors.js';
+import { excessIn } from '../base/json-bounds.js';
+import { keepSecret } from '../service/telemetry/secrets.js';
 
 /** The engine gave no usable answer: it is starting, has ended, hangs, or failed with a status of 500 or more. */
 export class EngineDown extends Error {
@@ -21,6 +21,21 @@ export class EngineRefusal extends Error {
     readonly detail: string, // the engine's own words
   ) {
     super(message);
+  }
+}
+
+/** An address as it may be shown. */
+export function withoutCredentials(url: string): string {
+  return url.replace(/\/\/[^/@]*@/, '//…@');
+}
+
+/** The result; undefined if the server refuses the request, or does not have the route. */
+export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined> {
+  try {
+    return await work;
+  } catch (error) {
+    if (error instanceof EngineRefusal) return undefined;
+    throw error;
   }
 }
 

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
-import { noLogprob, type SampledSequence, type TopTokens } from '../../shared/tinker/types.js';
+import { noLogprob, type SampledSequence, type TopTokens } from '../tinker/types.js';
 import {
   AdapterLost,
   type AdapterServer,
@@ -11,7 +11,8 @@ import {
   unfit,
 } from './adapter-server.js';
 import { ignoresTemperature, maybe, Models, refusalError, sequenceOf } from './engine-answer.js';
-import { EngineDown, type EngineHttp, EngineRefusal } from './engine-http.js';
+import { EngineDown, type EngineHttp, EngineRefusal, unlessRefused } from './engine-http.js';
+import { type EngineMetrics, readEngineMetrics, vllmMetrics } from './engine-metrics.js';
 
 const Version = z.object({ version: z.string() });
 const ServerInfo = z.object({
@@ -82,14 +83,18 @@ export class VllmServer implements AdapterServer {
     const path = '/server_info?config_format=json';
     const info = await unlessRefused(this.#get(path, ServerInfo, signal));
     if (info !== undefined) return info.vllm_config.lora_config?.max_loras;
-    const request = { method: 'GET', path: '/metrics', limitMs: quickMs } as const;
-    const metrics = await unlessRefused(this.http.text(request, signal));
+    const metrics = await this.#metricsText(quickMs, signal);
     const [, slots] = /^vllm:lora_requests_info\{[^}]*max_lora="(\d+)"/m.exec(metrics ?? '') ?? [];
     return Number(slots ?? 0) || undefined;
   }
 
   async checkHealth(limitMs: number, signal: AbortSignal): Promise<void> {
     await this.http.text({ method: 'GET', path: '/health', limitMs }, signal);
+  }
+
+  async metrics(limitMs: number, signal: AbortSignal): Promise<EngineMetrics | undefined> {
+    const text = await this.#metricsText(limitMs, signal);
+    return text === undefined ? undefined : readEngineMetrics(text, vllmMetrics);
   }
 
   async adapters(signal: AbortSignal): Promise<string[]> {
@@ -150,6 +155,11 @@ export class VllmServer implements AdapterServer {
     const body = { request_ids: [`generate-tokens-${id}`] };
     const request = { path: '/inference/v1/abort_requests', body, limitMs: abortMs };
     await this.http.text(request, new AbortController().signal);
+  }
+
+  #metricsText(limitMs: number, signal: AbortSignal): Promise<string | undefined> {
+    const request = { method: 'GET', path: '/metrics', limitMs } as const;
+    return unlessRefused(this.http.text(request, signal));
   }
 
   #get<S extends z.ZodType>(path: string, schema: S, signal: AbortSignal): Promise<z.output<S>> {
@@ -286,14 +296,4 @@ function loadProblem(words: string, folder: string, rank: number): string | unde
     return `it cannot read ${folder}: name with --adapter-dir a folder that both can reach under this path`;
   }
   return undefined;
-}
-
-/** The result; undefined if the server refuses the request, or does not have the route. */
-async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined> {
-  try {
-    return await work;
-  } catch (error) {
-    if (error instanceof EngineRefusal) return undefined;
-    throw error;
-  }
 }

@@ -1,0 +1,81 @@
+import { Counter, Gauge } from 'prom-client';
+import { withoutCredentials } from '../../shared/engine/engine-http.js';
+import type { EngineLease } from '../../shared/wire/actor-lease.js';
+import type { Outage } from './engine-watch.js';
+import type { Replica } from './replica.js';
+
+const loadedAdapters = new Gauge({
+  name: 'rl_actor_engine_adapters',
+  help: 'Adapters that this actor has loaded at its engine.',
+});
+const enginesUp = new Gauge({
+  name: 'rl_actor_engines_up',
+  help: 'Engine servers that this actor can sample with now.',
+});
+const isUp = new Gauge({
+  name: 'rl_actor_engine_up',
+  help: 'Whether this actor samples with an engine server now (1), and its release.',
+  labelNames: ['engine', 'release'],
+});
+const requests = new Gauge({
+  name: 'rl_actor_engine_requests',
+  help: 'Sequences that an engine server is decoding (running) or that wait for a place in its batch (waiting), of all its clients.',
+  labelNames: ['engine', 'state'],
+});
+const kvUsage = new Gauge({
+  name: 'rl_actor_engine_kv_cache_usage',
+  help: 'Share of the cache of keys and values of an engine server that is in use, 0 to 1.',
+  labelNames: ['engine'],
+});
+const preemptions = new Gauge({
+  name: 'rl_actor_engine_preemptions',
+  help: 'Sequences that an engine server has pushed out of its cache to decode others, since it started; each is read again later.',
+  labelNames: ['engine'],
+});
+const outages = new Counter({
+  name: 'rl_actor_engine_outages_total',
+  help: 'Times that an engine server went out of use, because it was down, hung, restarted, had evicted adapters or did not reproduce a canary.',
+  labelNames: ['engine', 'outage'],
+});
+
+/** Counts that a server went out of use; undefined: it came back. */
+export function reportOutage(url: string, outage: Outage | undefined): void {
+  if (outage !== undefined) outages.inc({ engine: withoutCredentials(url), outage });
+}
+
+/**
+ * Exports the servers as they are now. What a server does not say has no series.
+ *
+ * @param adapters loaded by this actor.
+ */
+export function reportEngines(replicas: readonly Replica[], adapters: number): void {
+  loadedAdapters.set(adapters);
+  enginesUp.set(replicas.filter((replica) => replica.isUp).length);
+  for (const gauge of [isUp, requests, kvUsage, preemptions]) gauge.reset();
+  for (const { server, release, isUp: used, metrics } of replicas) {
+    const engine = withoutCredentials(server.url);
+    isUp.set({ engine, release: release ?? 'unknown' }, used ? 1 : 0);
+    const states = { running: metrics?.running, waiting: metrics?.waiting };
+    for (const [state, count] of Object.entries(states)) {
+      if (count !== undefined) requests.set({ engine, state }, count);
+    }
+    if (metrics?.kvUsage !== undefined) kvUsage.set({ engine }, metrics.kvUsage);
+    if (metrics?.preemptions !== undefined) preemptions.set({ engine }, metrics.preemptions);
+  }
+}
+
+/** @param slots adapters that the actor may have loaded at each server. */
+export function leaseOfReplica(replica: Replica, slots: number): EngineLease {
+  const { server, release, reason, metrics, provenAdapters: adapters } = replica;
+  const { running, waiting, kvUsage: usage } = metrics ?? {};
+  return {
+    url: withoutCredentials(server.url).slice(0, 512),
+    ...(release === undefined ? {} : { release: release.slice(0, 64) }),
+    ...(reason === undefined ? {} : { trouble: reason.slice(0, 512) }),
+    ...(running === undefined ? {} : { running: Math.round(running) }),
+    ...(waiting === undefined ? {} : { waiting: Math.round(waiting) }),
+    ...(usage === undefined ? {} : { kvUsage: usage }),
+    adapters,
+    slots,
+  };
+}

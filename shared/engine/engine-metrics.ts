@@ -1,0 +1,121 @@
+/** What a server says of itself under /metrics; undefined where it does not, or not in a form that is known. */
+export interface EngineMetrics {
+  readonly running: number | undefined; // sequences that are being decoded
+  readonly waiting: number | undefined; // sequences that wait for room in the batch
+  readonly kvUsage: number | undefined; // share of the cache of keys and values, 0 to 1
+  readonly kvTokens: number | undefined; // tokens for which that cache has room
+  readonly preemptions: number | undefined; // sequences that lost their room in it, since the server started
+  readonly generatedTokens: number | undefined; // since the server started
+  readonly promptTokens: number | undefined; // read, since the server started
+  readonly startedAt: number | undefined; // s since the epoch
+}
+
+/** The figures that an actor uses and a server does not show. */
+export function unknownIn(metrics: EngineMetrics | undefined): string[] {
+  const used = ['running', 'waiting', 'kvUsage', 'generatedTokens'] as const;
+  return used.filter((figure) => metrics?.[figure] === undefined);
+}
+
+/** One series of the Prometheus text format. */
+interface Series {
+  readonly name: string;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly value: number;
+}
+
+/** Where a kind of server has each figure; a figure may have had several names. */
+export interface MetricNames {
+  readonly running: readonly string[];
+  readonly waiting: readonly string[];
+  readonly kvUsage: readonly string[];
+  readonly preemptions: readonly string[];
+  readonly generatedTokens: readonly string[];
+  readonly promptTokens: readonly string[];
+  readonly kvTokens: (find: (name: string) => Series | undefined) => number | undefined;
+}
+
+const prefix = /^(?:vllm|sglang)[:_]|^process_start_time_seconds/;
+const line = /^([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)/;
+const label = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+
+/**
+ * Reads the Prometheus text format. Several series of a name are the parts of one server (data parallelism): counts are added up,
+ * of usages the largest counts.
+ */
+export function readEngineMetrics(text: string, names: MetricNames): EngineMetrics {
+  const series = new Map<string, Series[]>();
+  for (const each of text.split('\n')) {
+    if (!prefix.test(each)) continue;
+    const [, name, labels = '', digits] = line.exec(each) ?? [];
+    const value = Number(digits);
+    if (name === undefined || !Number.isFinite(value) || value < 0) continue;
+    const found = { name, labels: labelsIn(labels), value };
+    series.set(name, [...(series.get(name) ?? []), found]);
+  }
+  const values = (known: readonly string[]) =>
+    known.map((name) => series.get(name)?.map(({ value }) => value)).find(Boolean);
+  const total = (known: readonly string[]) => values(known)?.reduce((sum, value) => sum + value, 0);
+  const usage = Math.max(...(values(names.kvUsage) ?? [NaN]));
+  return {
+    running: total(names.running),
+    waiting: total(names.waiting),
+    kvUsage: usage <= 1 ? usage : undefined,
+    kvTokens: names.kvTokens((name) => series.get(name)?.[0]),
+    preemptions: total(names.preemptions),
+    generatedTokens: total(names.generatedTokens),
+    promptTokens: total(names.promptTokens),
+    startedAt: values(['process_start_time_seconds'])?.[0],
+  };
+}
+
+function labelsIn(text: string): Map<string, string> {
+  return new Map(Array.from(text.matchAll(label), ([, name, value]) => [name!, value!]));
+}
+
+/** As of vLLM 0.32; `gpu_cache_usage_perc` until 0.10. */
+export const vllmMetrics: MetricNames = {
+  running: ['vllm:num_requests_running'],
+  waiting: ['vllm:num_requests_waiting'],
+  kvUsage: ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'],
+  preemptions: ['vllm:num_preemptions_total'],
+  generatedTokens: ['vllm:generation_tokens_total'],
+  promptTokens: ['vllm:prompt_tokens_total'],
+  kvTokens: (find) => {
+    const labels = find('vllm:cache_config_info')?.labels;
+    const number = (name: string) => Number(labels?.get(name) ?? NaN);
+    return (
+      number('kv_cache_size_tokens') || number('num_gpu_blocks') * number('block_size') || undefined
+    );
+  },
+};
+
+/** As its documentation has them; it shows them only with `--enable-metrics`. */
+export const sglangMetrics: MetricNames = {
+  running: ['sglang:num_running_reqs'],
+  waiting: ['sglang:num_queue_reqs'],
+  kvUsage: ['sglang:token_usage'],
+  preemptions: [], // it calls them retractions, and has no counter of them
+  generatedTokens: ['sglang:generation_tokens_total'],
+  promptTokens: ['sglang:prompt_tokens_total'],
+  kvTokens: (find) => find('sglang:max_total_num_tokens')?.value,
+};
+
+/** Whether the server that said `now` is not the process that said `before`: it started later, or its counters fell. */
+export function isAnotherProcess(before: EngineMetrics, now: EngineMetrics): boolean {
+  const { startedAt } = before;
+  if (startedAt !== undefined && now.startedAt !== undefined && startedAt !== now.startedAt) {
+    return true;
+  }
+  return (['generatedTokens', 'promptTokens', 'preemptions'] as const).some(
+    (counter) => (now[counter] ?? Infinity) < (before[counter] ?? 0),
+  );
+}
+
+/** Whether a server has read or drawn a token in between; undefined if it counts neither. */
+export function hasWorked(before: EngineMetrics, now: EngineMetrics): boolean | undefined {
+  const counters = (['generatedTokens', 'promptTokens'] as const).filter(
+    (counter) => before[counter] !== undefined && now[counter] !== undefined,
+  );
+  if (counters.length === 0) return undefined;
+  return counters.some((counter) => now[counter]! > before[counter]!);
+}
