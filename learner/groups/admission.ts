@@ -149,13 +149,33 @@ export class Admission<Group> {
     });
   }
 
+  /** Whether `offer` would offer a ticket. */
+  get hasOffer(): boolean {
+    return this.room > 0 || this.#nextRetry !== undefined;
+  }
+
+  /**
+   * The number of groups that actors could be sampling: the tickets that no group has answered, and those that the
+   * capacity law allows besides.
+   */
+  get demand(): number {
+    const unanswered = this.table
+      .entries()
+      .filter(({ state }) => state === 'issued' || state === 'retry');
+    return unanswered.length + this.room;
+  }
+
+  get #nextRetry(): { readonly order: number } | undefined {
+    return this.table.entries().find(({ state }) => state === 'retry');
+  }
+
   /**
    * Returns the next ticket to issue: the second attempt of a ticket to retry, which replaces the first,
    * or else the next one of the sequence, if the capacity law leaves room. The window reserves the
    * ticket's place until `issue` is called.
    */
   offer(): TicketOffer | undefined {
-    const retried = this.table.entries().find(({ state }) => state === 'retry');
+    const retried = this.#nextRetry;
     if (retried === undefined && this.room === 0) return undefined;
     this.#offer = {
       order: retried?.order ?? this.table.nextOrder,

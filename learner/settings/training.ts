@@ -13,7 +13,17 @@ export const Task = z.object({
 export type Task = z.infer<typeof Task>;
 
 /** How rollouts are sampled, how they are split into optimizer steps, and how stale they may be. */
-export const Batches = z.object({ ...settingsOf(sampling), ...settingsOf(batching) });
+export const Batches = z.object({
+  ...settingsOf(sampling),
+  ...settingsOf(batching),
+  ticketsAhead: int
+    .positive()
+    .optional()
+    .describe(
+      'tickets that may wait for an actor; more are issued only when actors ask for them, so that data is fresh. By default ' +
+        'a quarter of --groups-per-batch; as many as --max-steps-off-policy allows issues all of them at once.',
+    ),
+});
 export type Batches = z.infer<typeof Batches>;
 
 export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): void {
@@ -24,6 +34,13 @@ export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): voi
       'with --max-steps-off-policy 0 every group belongs to the step in progress, so there is nothing ' +
         'to drop one for; choose wait',
     );
+  }
+  if (batches.ticketsAhead !== undefined && (maxStepsOffPolicy === 0 || sampleLag > 0)) {
+    const why =
+      maxStepsOffPolicy === 0
+        ? '--max-steps-off-policy 0 trains synchronously'
+        : '--sample-lag delays them';
+    addIssue('ticketsAhead', `${why}, so all tickets of a version are issued at once; remove it`);
   }
   if (sampleLag > maxStepsOffPolicy) {
     addIssue('sampleLag', `--max-steps-off-policy allows ${maxStepsOffPolicy}`);

@@ -99,6 +99,11 @@ describe("the learner's configuration", () => {
       ['--window-policy', 'drop', '--max-steps-off-policy', '0'],
       /--window-policy .* nothing to drop one for; choose wait/,
     ],
+    [
+      ['--tickets-ahead', '3', '--max-steps-off-policy', '0'],
+      /--tickets-ahead .* trains synchronously, so all tickets of a version are issued at once; remove it/,
+    ],
+    [['--tickets-ahead', '3', '--sample-lag', '1'], /--tickets-ahead .* --sample-lag delays them/],
     [['--num-substeps', '5'], /--num-substeps .* must divide --groups-per-batch, which is 64/],
     [
       ['--num-substeps', '16', '--num-minibatches', '8'],

@@ -1,4 +1,5 @@
 import { Admission, type Minibatch, type TicketOffer } from '../../learner/groups/admission.js';
+import { ticketsWanted } from '../../shared/rl/capacity.js';
 import { smallestUsefulVersion } from '../../shared/rl/staleness.js';
 import { EventQueue } from './event-queue.js';
 import { Measures, type Outcome } from './measures.js';
@@ -87,8 +88,9 @@ class Loop {
   }
 
   #issue(): boolean {
-    const isDue = this.#policy.isIssuedWhenStarted !== true;
-    if (!isDue && (this.#tickets.length > 0 || !this.#hasFreeActor)) return false;
+    const { ticketsAhead: ahead = Infinity } = this.#policy;
+    const demand = { undelivered: this.#tickets.length, requests: this.#freeActors };
+    if (ticketsWanted(demand, ahead) === 0) return false;
     const offer = this.#admission.offer();
     if (offer === undefined) return false;
     this.#admission.issue();
@@ -96,13 +98,14 @@ class Loop {
     return true;
   }
 
-  get #hasFreeActor(): boolean {
+  /** Groups that actors could begin now. */
+  get #freeActors(): number {
     const { groupsInFlight = Infinity, maxReady = Infinity } = this.#policy;
-    return this.#pool.groupsInFlight < groupsInFlight && this.#ready < maxReady;
+    return this.#ready < maxReady ? groupsInFlight - this.#pool.groupsInFlight : 0;
   }
 
   #start(): boolean {
-    const ticket = this.#hasFreeActor ? this.#tickets.shift() : undefined;
+    const ticket = this.#freeActors > 0 ? this.#tickets.shift() : undefined;
     if (ticket === undefined) return false;
     const { order, attempt } = ticket;
     const { problems, spareAnswers = 0 } = this.#policy;

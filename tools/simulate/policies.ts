@@ -1,3 +1,4 @@
+import { usualTicketsAhead } from '../../shared/rl/capacity.js';
 import type { Setting } from './loop.js';
 import { expectedLongestFirst, tailFirst } from './ticket-order.js';
 import type { Trace } from './trace.js';
@@ -12,8 +13,8 @@ export interface Policy {
   readonly bound: number; // in versions: max_steps_off_policy
   /** Groups that the actors hold at once; as many as there are tickets unless given. */
   readonly groupsInFlight?: number | undefined;
-  /** A ticket is issued when an actor is free, instead of as soon as the capacity law allows. */
-  readonly isIssuedWhenStarted?: boolean;
+  /** Tickets that may wait for an actor, as in the product; as many as the capacity law allows unless given. */
+  readonly ticketsAhead?: number;
   /** No group is started while this many wait to be trained on. */
   readonly maxReady?: number;
   /** A running answer adopts a new version between two tokens. */
@@ -94,13 +95,16 @@ export const policies = {
     about: 'wait; an actor starts a group only while less than a batch waits to be trained on',
     isExact: true,
     decide: ({ setting: { groupsPerBatch } }) => {
-      return { window: 'wait', isIssuedWhenStarted: true, maxReady: groupsPerBatch };
+      return { window: 'wait', ticketsAhead: 0, maxReady: groupsPerBatch };
     },
   },
   'just-in-time': {
-    about: 'wait; a ticket is issued only when an actor is free (see --groups-in-flight)',
+    about:
+      'wait; a quarter of a batch of tickets waits for actors at most (see --groups-in-flight)',
     isExact: true,
-    decide: () => ({ window: 'wait', isIssuedWhenStarted: true }),
+    decide: ({ setting: { groupsPerBatch } }) => {
+      return { window: 'wait', ticketsAhead: usualTicketsAhead(groupsPerBatch) };
+    },
   },
 } as const satisfies Record<string, NamedPolicy>;
 

@@ -20,6 +20,7 @@ const limits = fc
     groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
   }));
 const waitingLimits = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
+const aheads = fc.constantFrom(1, 2, Infinity);
 const choices = fc.array(fc.nat(), { maxLength: 400, size: 'max' });
 const fates = fc
   .array(
@@ -43,8 +44,8 @@ describe('admission under any interleaving of actors and backend', () => {
   it('admission keeps the capacity law and the staleness bound, and every run ends', () => {
     let stale = 0;
     fc.assert(
-      fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
-        const model = new FleetModel(bounds, fateOf);
+      fc.property(limits, fates, choices, aheads, (bounds, fateOf, moves, ahead) => {
+        const model = new FleetModel(bounds, fateOf, ahead);
         for (const move of moves) model.move(move);
         model.drain();
         const { table, step } = model.admission;
@@ -62,8 +63,8 @@ describe('admission under any interleaving of actors and backend', () => {
 
   it('admission that waits drops no group as stale and trains every trainable ticket', () => {
     fc.assert(
-      fc.property(waitingLimits, fates, choices, (bounds, fateOf, moves) => {
-        const model = new FleetModel(bounds, fateOf);
+      fc.property(waitingLimits, fates, choices, aheads, (bounds, fateOf, moves, ahead) => {
+        const model = new FleetModel(bounds, fateOf, ahead);
         for (const move of moves) model.move(move);
         model.drain();
         assert.equal(model.admission.table.counts.stale, 0);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { Admission, type AdmissionLimits } from '../../../learner/groups/admission.js';
-import { ticketBound } from '../../../shared/rl/capacity.js';
+import { ticketBound, ticketsWanted } from '../../../shared/rl/capacity.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
 
 export interface Sampled {
@@ -35,6 +35,7 @@ export class FleetModel {
   abandoned = 0; // groups that were given up during sampling, as they would have been too late
   readonly #limits: AdmissionLimits;
   readonly #fateOf: (order: number) => Fate;
+  readonly #ahead: number;
   readonly #queue: IssuedTicket[] = [];
   readonly #actors: Actor[] = [];
   readonly #scored: Sampled[] = [];
@@ -45,9 +46,11 @@ export class FleetModel {
   #batch: number[] = [];
   #nextToPublish = 1;
 
-  constructor(limits: AdmissionLimits, fateOf: (order: number) => Fate) {
+  /** @param ahead tickets that may wait for an actor; Infinity: they are issued as early as the law allows. */
+  constructor(limits: AdmissionLimits, fateOf: (order: number) => Fate, ahead = Infinity) {
     this.#limits = limits;
     this.#fateOf = fateOf;
+    this.#ahead = ahead;
     this.admission = new Admission<Sampled>(limits, { step: 0, version: 0 });
   }
 
@@ -94,6 +97,9 @@ export class FleetModel {
   /** The learner offers a ticket, and in a later move learns that the stream has it. */
   readonly #issue = (): boolean => {
     if (this.#offered === undefined) {
+      const requests = this.#actors.filter(({ ticket }) => ticket === undefined).length;
+      const demand = { undelivered: this.#queue.length, requests };
+      if (ticketsWanted(demand, this.#ahead) === 0) return false;
       this.#offered = this.admission.offer();
       return this.#offered !== undefined;
     }

@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { ticketBound, ticketRoom } from '../../../shared/rl/capacity.js';
+import {
+  ticketBound,
+  ticketRoom,
+  ticketsWanted,
+  usualTicketsAhead,
+} from '../../../shared/rl/capacity.js';
 import {
   deadline,
   type Rewind,
@@ -156,5 +161,18 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
     const synchronous = { ...start, maxStepsOffPolicy: 0 };
     assert.equal(ticketRoom(synchronous), 8);
     assert.equal(ticketRoom({ ...synchronous, samplingVersion: 4 }), 0);
+  });
+});
+
+describe('the pace of tickets', () => {
+  it('actors want a ticket for each group that they could begin, and a few that wait for them', () => {
+    assert.equal(ticketsWanted({ undelivered: 0, requests: 5 }, 2), 7);
+    assert.equal(ticketsWanted({ undelivered: 1, requests: 0 }, 2), 1);
+    assert.equal(ticketsWanted({ undelivered: 2, requests: 0 }, 2), 0);
+    assert.equal(ticketsWanted({ undelivered: 9, requests: 3 }, 2), 0);
+  });
+
+  it('by default a quarter of a batch waits for actors, and at least one ticket', () => {
+    assert.deepEqual([1, 4, 6, 64].map(usualTicketsAhead), [1, 1, 2, 16]);
   });
 });
