@@ -4,6 +4,8 @@ import { environmentName } from '../../shared/service/config.js';
 import { freePort } from './free-port.js';
 import type { ServiceName } from '../load-schema.js';
 import { accessWith, identitiesOf } from '../nats-server/keys.js';
+import { ticketBound } from '../../shared/rl/capacity.js';
+import { batching } from '../../shared/run/hyperparameters.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
 
@@ -68,7 +70,17 @@ export function backendMember(
 /** The reward service and the actors: each can be restarted without loss. */
 export function workerMembers(
   config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'> &
-    Partial<Pick<UpConfig, 'inFlightUpdates' | 'onAdoption' | 'engineUrl' | 'backendUrl'>>,
+    Partial<
+      Pick<
+        UpConfig,
+        | 'inFlightUpdates'
+        | 'onAdoption'
+        | 'segmentTokens'
+        | 'concurrency'
+        | 'engineUrl'
+        | 'backendUrl'
+      >
+    >,
   places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
 ): Member[] {
   const { nats, run, backend } = places;
@@ -93,6 +105,10 @@ export function workerMembers(
         ...(config.engineUrl !== undefined && { 'engine-url': config.engineUrl }),
         ...(samplesByBackend && config.backendUrl === undefined && { 'sampler-class': 'fp32' }),
         ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
+        ...(config.segmentTokens !== undefined && {
+          'segment-tokens': String(config.segmentTokens),
+        }),
+        ...(config.concurrency !== undefined && { concurrency: String(config.concurrency) }),
       },
       more: config.inFlightUpdates === false ? ['--no-in-flight-updates'] : [],
       env: {
@@ -116,6 +132,25 @@ export function workerMembers(
     ...forAll.map((name) => actor(name, splitOfAll)),
     ...forEvals.map((name) => actor(name, 'eval')),
   ];
+}
+
+/** The most groups that one actor uses well: an embedded sampler has one thread, an engine batches several hundred answers. */
+const mostGroups = { onnx: 16, tinker: 32, vllm: 32, sglang: 32 } as const;
+
+/**
+ * The groups that each actor samples at once, unless the user has set it: all actors together as many as the capacity law allows
+ * tickets, so that none of them lies idle and no actor takes those of another.
+ *
+ * @param settings of the learner, as far as they are given.
+ */
+export function usualConcurrency(
+  { actors, sampler }: Pick<UpConfig, 'actors' | 'sampler'>,
+  settings: UpRequest['settings'],
+): number {
+  const valueOf = (key: 'groupsPerBatch' | 'maxStepsOffPolicy') =>
+    Number(settings[key] ?? batching[key].fallback);
+  const tickets = ticketBound(valueOf('maxStepsOffPolicy'), valueOf('groupsPerBatch'));
+  return Math.min(mostGroups[sampler], Math.ceil(tickets / actors));
 }
 
 /** The identities that the run's NATS server accepts. */

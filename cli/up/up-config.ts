@@ -62,6 +62,18 @@ export const UpConfig = z.object({
     .default(true)
     .describe('actors adopt a new version within a group; --no-in-flight-updates: between groups.'),
   onAdoption: z.enum(['keep', 'reprefill']).optional().describe('the --on-adoption of the actors.'),
+  segmentTokens: int
+    .nonnegative()
+    .optional()
+    .describe('the --segment-tokens of the actors, for all samplers but onnx.'),
+  concurrency: int
+    .positive()
+    .max(1024)
+    .optional()
+    .describe(
+      'groups that each actor samples at once; by default all actors together as many as --max-steps-off-policy allows ' +
+        'tickets, but at most 16 each with --sampler onnx and 32 with others.',
+    ),
   modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),

@@ -51,7 +51,7 @@ export async function issueTickets<Group>(
       continue;
     }
     // Only then is a ticket offered: the window keeps the place of an offer.
-    if (!(await pace.isWanted(signal)) || signal.aborted) continue;
+    if (!(await pace.isWanted(signal))) continue;
     const offer = admission.offer();
     if (offer === undefined) continue;
     const { order, attempt, issuedAtVersion } = offer;
