@@ -191,6 +191,7 @@ export function checkRequest(
   complain: (key: string, message: string) => void,
 ): void {
   checkAddresses(config, env, complain);
+  if (settings['windowPolicy'] === 'tokens') checkAdoption(config, complain);
   const all = { ...withEnd(settings), run: 'any' };
   const { error } = learner.safeParse(all, { error: plainWords });
   for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
@@ -241,6 +242,19 @@ export function keyOf(
   env: Environment,
 ): string | undefined {
   return apiKey ?? (env['TINKER_API_KEY'] || undefined);
+}
+
+/** The actors check it too, but only once everything has started. */
+function checkAdoption(
+  { inFlightUpdates, sampler = 'onnx', segmentTokens = 0 }: Partial<UpConfig>,
+  complain: (key: string, message: string) => void,
+): void {
+  const why = '--window-policy tokens needs answers that adopt new versions while they are sampled';
+  if (inFlightUpdates === false)
+    complain('inFlightUpdates', `${why}; remove --no-in-flight-updates`);
+  if (sampler !== 'onnx' && segmentTokens === 0) {
+    complain('segmentTokens', `${why}; with --sampler ${sampler} give one, such as 256`);
+  }
 }
 
 /** A server of the user's own needs what only the user knows; our own has it. */

@@ -28,11 +28,21 @@ export type Batches = z.infer<typeof Batches>;
 
 export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): void {
   const { groupsPerBatch, numSubsteps, numMinibatches, sampleLag, maxStepsOffPolicy } = batches;
-  if (maxStepsOffPolicy === 0 && batches.windowPolicy === 'drop') {
+  if (maxStepsOffPolicy === 0 && batches.windowPolicy !== 'wait') {
     addIssue(
       'windowPolicy',
       'with --max-steps-off-policy 0 every group belongs to the step in progress, so there is nothing ' +
-        'to drop one for; choose wait',
+        `to ${batches.windowPolicy === 'drop' ? 'drop one for' : 'mask'}; choose wait`,
+    );
+  }
+  if (batches.windowPolicy === 'tokens' && (sampleLag > 0 || batches.trainOn === 'solutions')) {
+    const why =
+      sampleLag > 0
+        ? '--sample-lag keeps each answer on one version'
+        : '--train-on solutions samples nothing';
+    addIssue(
+      'windowPolicy',
+      `${why}, so there are no tokens of several versions; choose wait or drop`,
     );
   }
   if (batches.ticketsAhead !== undefined && (maxStepsOffPolicy === 0 || sampleLag > 0)) {

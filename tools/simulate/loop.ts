@@ -52,7 +52,7 @@ class Loop {
         numSubsteps: 1,
         numMinibatches: setting.numMinibatches,
         maxStepsOffPolicy: bound,
-        windowPolicy: window === 'wait' ? 'wait' : 'drop',
+        windowPolicy: window,
         maxSteps: setting.steps,
       },
       { step: 0, version: 0 },
@@ -117,9 +117,8 @@ class Loop {
 
   #arrive(group: SampledGroup): void {
     const { order, attempt, version } = group;
-    // With a bound on tokens, a group has time until its newest token is too old.
-    const newest = this.#admission.publishedVersion;
-    const sampledBy = [this.#policy.window === 'tokens' ? newest : version];
+    const { isAdopting = false } = this.#policy;
+    const sampledBy = isAdopting ? [version, this.#admission.publishedVersion] : [version];
     this.#admission.arrive(order, group, sampledBy, attempt);
     this.#ready += 1;
     this.#act();

@@ -1,15 +1,12 @@
 import { usualTicketsAhead } from '../../shared/rl/capacity.js';
+import type { WindowPolicy } from '../../shared/rl/window.js';
 import type { Setting } from './loop.js';
 import { expectedLongestFirst, tailFirst } from './ticket-order.js';
 import type { Trace } from './trace.js';
 
 /** What learner and actors decide. */
 export interface Policy {
-  /**
-   * `wait` and `drop` as in the product. With `tokens` the bound holds for tokens instead of groups: a group is never late, and
-   * its tokens that are older than the bound when it is trained are masked.
-   */
-  readonly window: 'wait' | 'drop' | 'tokens';
+  readonly window: WindowPolicy;
   readonly bound: number; // in versions: max_steps_off_policy
   /** Groups that the actors hold at once; as many as there are tickets unless given. */
   readonly groupsInFlight?: number | undefined;
@@ -72,7 +69,10 @@ export const policies = {
   tokens: {
     about: 'the bound holds for tokens: older ones are masked, and answers adopt new versions',
     isExact: false,
-    decide: () => ({ window: 'tokens', isAdopting: true }),
+    decide: ({ setting: { groupsPerBatch } }) => {
+      const ticketsAhead = usualTicketsAhead(groupsPerBatch);
+      return { window: 'tokens', isAdopting: true, ticketsAhead };
+    },
   },
   'longest-first': {
     about: 'wait, with the longest of the next --lookahead groups first, by a prediction',

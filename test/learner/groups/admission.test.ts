@@ -11,12 +11,13 @@ const limits = fc
     numSubsteps: fc.integer({ min: 1, max: 2 }),
     maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
     sampleLag: fc.constantFrom(0, 0, 1, 2),
-    windowPolicy: fc.constantFrom('wait', 'drop'),
+    windowPolicy: fc.constantFrom('wait', 'drop', 'tokens'),
     maxSteps: fc.integer({ min: 1, max: 6 }),
   })
   .map(({ minibatchSize, ...rest }) => ({
     ...rest,
-    sampleLag: Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
+    sampleLag:
+      rest.windowPolicy === 'tokens' ? 0 : Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
     groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
   }));
 const waitingLimits = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
@@ -42,7 +43,7 @@ const fates = fc
 
 describe('admission under any interleaving of actors and backend', () => {
   it('admission keeps the capacity law and the staleness bound, and every run ends', () => {
-    let stale = 0;
+    let [stale, partlyStale] = [0, 0];
     fc.assert(
       fc.property(limits, fates, choices, aheads, (bounds, fateOf, moves, ahead) => {
         const model = new FleetModel(bounds, fateOf, ahead);
@@ -55,10 +56,12 @@ describe('admission under any interleaving of actors and backend', () => {
         const trained = model.batches.flat();
         assert.equal(new Set(trained).size, trained.length);
         stale += model.stale;
+        partlyStale += model.partlyStale;
       }),
       { numRuns: 400 },
     );
     assert(stale > 0); // otherwise the backstop of the bound is not tested
+    assert(partlyStale > 0); // otherwise no group had an age beyond it
   });
 
   it('admission that waits drops no group as stale and trains every trainable ticket', () => {

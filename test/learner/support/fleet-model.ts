@@ -32,6 +32,7 @@ export class FleetModel {
   /** The orders of each step's groups, as they were taken. */
   readonly batches: number[][] = [];
   stale = 0; // groups that arrived too late
+  partlyStale = 0; // trained groups with tokens beyond the bound
   abandoned = 0; // groups that were given up during sampling, as they would have been too late
   readonly #limits: AdmissionLimits;
   readonly #fateOf: (order: number) => Fate;
@@ -209,10 +210,13 @@ export class FleetModel {
     const { version } = this.admission;
     const minibatch = this.admission.unconfirmedSteps < 2 ? this.admission.cut() : undefined;
     if (minibatch === undefined) return refused > 0;
+    assert.equal(minibatch.version, version);
     minibatch.groups.forEach(({ sampledBy }, i) => {
       const staleness = version - Math.min(...sampledBy);
       assert.equal(minibatch.staleness[i], staleness);
-      assert(staleness >= 0 && staleness <= this.#limits.maxStepsOffPolicy, `${staleness} steps`);
+      const decisive = this.#isForTokens ? version - Math.max(...sampledBy) : staleness;
+      assert(decisive >= 0 && decisive <= this.#limits.maxStepsOffPolicy, `${decisive} steps`);
+      if (staleness > this.#limits.maxStepsOffPolicy) this.partlyStale += 1;
     });
     this.#batch.push(...minibatch.orders);
     if (minibatch.isLastOfStep) {
@@ -244,7 +248,8 @@ export class FleetModel {
       const { ticket, sampledBy } = actor;
       if (ticket === undefined) continue;
       const isConsumed = ticket.order < table.consumedBelow;
-      if (!isConsumed && sampledBy[0]! >= useful) continue;
+      const decisive = this.#isForTokens ? sampledBy.at(-1)! : sampledBy[0]!;
+      if (!isConsumed && decisive >= useful) continue;
       this.#acknowledge(ticket);
       Object.assign(actor, { ticket: undefined, sampledBy: [] });
       if (isConsumed) continue;
@@ -260,6 +265,11 @@ export class FleetModel {
         : [],
     );
     return busy[who % Math.max(1, busy.length)];
+  }
+
+  /** Whether the bound holds for tokens instead of groups. */
+  get #isForTokens(): boolean {
+    return this.#limits.windowPolicy === 'tokens';
   }
 
   /** Whether each ticket names the version that must sample it. */

@@ -8,7 +8,7 @@ import {
   usualTicketsAhead,
 } from '../../../shared/rl/capacity.js';
 import {
-  deadline,
+  freshness,
   type Rewind,
   rewindsInReach,
   smallestUsefulVersion,
@@ -19,7 +19,8 @@ describe('staleness', () => {
   it('staleness is counted from the oldest token', () => {
     assert.equal(staleness(7, [5], []), 2);
     assert.equal(staleness(7, [7, 6, 4], []), 3);
-    assert.equal(deadline(7, [6, 4], 4, []), 8);
+    assert.equal(freshness(7, [6, 4], []), 1);
+    assert.equal(freshness(9, [6, 4], [{ from: 9, to: 4 }]), 0); // 6 belongs to lost steps
   });
 
   describe('after version 4 was restored as version 9', () => {
