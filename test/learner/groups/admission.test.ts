@@ -176,6 +176,15 @@ describe('admission with one group per step and one step off-policy', () => {
     assert.equal(admission.publishLag, 0);
   });
 
+  it('admission has an offer while the capacity law leaves room or a ticket is to be issued again', () => {
+    const admission = new Admission<string>(bounds, { step: 0, version: 0 });
+    assert(admission.hasOffer);
+    issueAll(admission);
+    assert.deepEqual([admission.hasOffer, admission.room, admission.demand], [false, 0, 2]);
+    admission.table.giveUp(0);
+    assert.deepEqual([admission.hasOffer, admission.room, admission.demand], [true, 0, 2]);
+  });
+
   it('admission refuses a group that a crash made too old, and reissues its ticket once', () => {
     const counts = {
       issued: 2,

@@ -79,6 +79,12 @@ describe('tickets that are issued just in time', () => {
     const tickets = new TicketSource(config, ['p'], { margin: 1, state: undefined, ids });
     const admission = new Admission<string>(limits, { step: 0, version: 0 });
     const issued: Ticket[] = [];
+    let offers = 0;
+    const offer = admission.offer.bind(admission);
+    admission.offer = () => {
+      offers += 1;
+      return offer();
+    };
     const demand = { undelivered: 0, requests: 2 };
     const stop = new AbortController();
     let onPause: () => void = () => undefined;
@@ -115,6 +121,7 @@ describe('tickets that are issued just in time', () => {
     );
     await isHeld;
     assert.deepEqual([issued.length, admission.demand], [3, 6]); // the law allows three more
+    assert.equal(offers, 3); // the window would keep the place of another
 
     Object.assign(demand, { undelivered: 1, requests: 0 }); // two were taken
     admission.arrive(0, 'first', [0]);
