@@ -101,7 +101,7 @@ export async function train(options: TrainOptions): Promise<void> {
     await fleet.ready([backend.name], deadlineMs, signal);
     if (stop.stop.aborted) return;
   }
-  // Whoever has set the variable of the actors has decided.
+  // A user who has set the variable of the actors has decided.
   const concurrency =
     config.concurrency ??
     (process.env[environmentName('actor', 'concurrency')] === undefined
