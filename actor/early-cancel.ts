@@ -2,21 +2,25 @@ import { GivenUp } from '../shared/wire/death-cause.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
-/** The group's first token comes from a version that is now too old, so the group cannot be trained on. */
+/** The decisive token of the group comes from a version that is now too old, so the group cannot be trained on. */
 export class GroupStale extends GivenUp {
   override readonly name = 'GroupOutdated';
 
   /**
-   * @param oldestToken the version of the group's oldest token.
+   * @param version that of the group's oldest token or, where the bound holds for tokens, of its newest.
    * @param smallestUseful the lowest version that can still be trained on.
    */
-  constructor(oldestToken: number, smallestUseful: number) {
+  constructor(by: DecisiveToken, version: number, smallestUseful: number) {
     super(
-      `outdated: sampling began with version ${oldestToken}, and only ${smallestUseful} or newer can still be trained on`,
+      `outdated: ${by === 'oldest' ? 'sampling began with' : 'its newest token is of'} version ${version}, and only ` +
+        `${smallestUseful} or newer can still be trained on`,
       { kind: 'outdated' },
     );
   }
 }
+
+/** The token whose version decides whether a group can be trained on. */
+export type DecisiveToken = 'oldest' | 'newest';
 
 /** The learner no longer needs a group for this ticket: it has one, or has given the ticket up. */
 export class TicketEnded extends Error {
@@ -27,7 +31,7 @@ export class TicketEnded extends Error {
 export interface WatchedTicket extends Disposable {
   /** Aborts with the process, or with one of the errors above as its reason. */
   readonly signal: AbortSignal;
-  /** Records that the group's next tokens are drawn from `version`; the first call gives its oldest version. */
+  /** Records that the group's next tokens are drawn from `version`: the first call gives its oldest, the last its newest. */
   onDraw(version: number): void;
 }
 
@@ -41,14 +45,19 @@ type News = Pick<PolicyManifest, 'version' | 'smallestUsefulVersion' | 'consumed
  */
 export class EarlyCancel {
   readonly #checks = new Set<() => void>();
+  readonly #by: DecisiveToken;
   #news: News = { version: 0, smallestUsefulVersion: 0, consumedBelow: 0 };
+
+  constructor(by: DecisiveToken = 'oldest') {
+    this.#by = by;
+  }
 
   /** @param signal ends the process. */
   watch(ticket: WorkTicket, signal: AbortSignal): WatchedTicket {
     const useless = new AbortController();
-    let oldestToken: number | undefined;
+    let token: number | undefined;
     const check = (): void => {
-      const reason = cancelReason(ticket, oldestToken, this.#news);
+      const reason = cancelReason(ticket, { by: this.#by, version: token }, this.#news);
       if (reason !== undefined) useless.abort(reason);
     };
     this.#checks.add(check);
@@ -56,7 +65,8 @@ export class EarlyCancel {
     return {
       signal: AbortSignal.any([signal, useless.signal]),
       onDraw: (version) => {
-        oldestToken ??= version;
+        if (this.#by === 'newest') token = version;
+        token ??= version;
         check();
       },
       [Symbol.dispose]: () => this.#checks.delete(check),
@@ -72,7 +82,7 @@ export class EarlyCancel {
 /** The reason why a ticket's group can never be trained on; undefined if it still can. */
 function cancelReason(
   { split, order, ticketId, issuedAtVersion }: WorkTicket,
-  oldestToken: number | undefined,
+  decisive: { readonly by: DecisiveToken; readonly version: number | undefined },
   { version, consumedBelow = 0, smallestUsefulVersion }: News,
 ): Error | undefined {
   if (split === 'eval') return undefined; // held-out problems have neither deadline nor order
@@ -80,6 +90,6 @@ function cancelReason(
   // manifest older than the ticket does not apply to it.
   const isKnown = version >= issuedAtVersion;
   if (isKnown && order < consumedBelow) return new TicketEnded(`${ticketId} has already ended`);
-  if (oldestToken === undefined || oldestToken >= smallestUsefulVersion) return undefined;
-  return new GroupStale(oldestToken, smallestUsefulVersion);
+  if (decisive.version === undefined || decisive.version >= smallestUsefulVersion) return undefined;
+  return new GroupStale(decisive.by, decisive.version, smallestUsefulVersion);
 }

@@ -69,3 +69,25 @@ async function readConfig(modelDir: string): Promise<ModelConfig> {
     );
   }
 }
+
+/**
+ * Requires an actor that adopts versions within an answer, where the run needs that: with `--window-policy tokens` a long
+ * answer continues under newer versions. From one version alone it would only become too old as a whole.
+ *
+ * @throws {UserError} if this actor does not.
+ */
+export function requireAdoption(
+  { run, windowPolicy }: Pick<RunConfig, 'run' | 'windowPolicy'>,
+  {
+    inFlightUpdates,
+    sampler,
+    segmentTokens,
+  }: Pick<ActorConfig, 'inFlightUpdates' | 'sampler' | 'segmentTokens'>,
+): void {
+  if (windowPolicy !== 'tokens') return;
+  const why = `run ${run} has --window-policy tokens, so an answer must be able to adopt new versions while it is sampled`;
+  if (!inFlightUpdates) throw new UserError(`${why}; remove --no-in-flight-updates`);
+  if (sampler !== 'onnx' && segmentTokens === 0) {
+    throw new UserError(`${why}; with --sampler ${sampler} give --segment-tokens, such as 256`);
+  }
+}

@@ -10,7 +10,7 @@ import { measuredActivity } from './activity.js';
 import { checkPrompts } from './check-prompts.js';
 import { ActorConfig } from './config.js';
 import { EarlyCancel } from './early-cancel.js';
-import { joinRun } from './join-run.js';
+import { joinRun, requireAdoption } from './join-run.js';
 import { openSampler } from './sampler/open-sampler.js';
 import type { Sampler } from './sampler/sampler.js';
 import { CanaryCheck } from './canary-check.js';
@@ -45,6 +45,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   missing = () => 'waiting for the learner to write the run configuration';
   const runConfig = await new RunConfigStore(broker).wait(signal);
 
+  requireAdoption(runConfig, config);
   missing = () => 'loading the dataset and the model';
   const joined = await joinRun(runConfig, config);
   const waitingFor = (reason: string) => {
@@ -55,7 +56,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   const { modelDir } = config;
   const { maxTokens } = runConfig.sampling;
   checkPrompts({ ...joined, modelDir, maxContext: sampler.maxContext, maxTokens });
-  const earlyCancel = new EarlyCancel();
+  const earlyCancel = new EarlyCancel(runConfig.windowPolicy === 'tokens' ? 'newest' : 'oldest');
   const expelled = new AbortController();
   const canaries = new CanaryCheck(sampler, config.samplerClass ?? sampler.usualArithmetic);
   const policies = new PolicyFollower({

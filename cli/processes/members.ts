@@ -5,6 +5,8 @@ import { environmentName } from '../../shared/service/config.js';
 import { freePort } from './free-port.js';
 import type { ServiceName } from '../load-schema.js';
 import { accessWith, identitiesOf } from '../nats-server/keys.js';
+import { ticketBound } from '../../shared/rl/capacity.js';
+import { batching } from '../../shared/run/hyperparameters.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
 
@@ -76,7 +78,13 @@ export function workerMembers(
     Partial<
       Pick<
         UpConfig,
-        'inFlightUpdates' | 'onAdoption' | 'engineUrl' | 'backendUrl' | 'adapterSources'
+        | 'inFlightUpdates'
+        | 'onAdoption'
+        | 'segmentTokens'
+        | 'concurrency'
+        | 'engineUrl'
+        | 'backendUrl'
+        | 'adapterSources'
       >
     >,
   places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
@@ -106,6 +114,10 @@ export function workerMembers(
         ...(samplesByBackend && config.backendUrl === undefined && { 'sampler-class': 'fp32' }),
         ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
         ...(adapterSources !== '' && { 'adapter-sources': adapterSources }),
+        ...(config.segmentTokens !== undefined && {
+          'segment-tokens': String(config.segmentTokens),
+        }),
+        ...(config.concurrency !== undefined && { concurrency: String(config.concurrency) }),
       },
       more: config.inFlightUpdates === false ? ['--no-in-flight-updates'] : [],
       env: {
@@ -143,6 +155,27 @@ function adapterSourcesOf(
     sources.push(join(adapterStore, run));
   }
   return sources.join(',');
+}
+
+/** The most groups that one actor uses well: an embedded sampler has one thread, a backend batches more. */
+const mostGroups = { onnx: 16, tinker: 32 } as const;
+
+/**
+ * The groups that each actor samples at once, unless the user has set it: all actors together as many as the capacity law allows
+ * tickets, so that none of them lies idle and no actor takes those of another.
+ *
+ * @param settings of the learner, as far as they are given.
+ * @returns undefined for engines, whose actors find out.
+ */
+export function usualConcurrency(
+  { actors, sampler }: Pick<UpConfig, 'actors' | 'sampler'>,
+  settings: UpRequest['settings'],
+): number | undefined {
+  if (sampler === 'vllm' || sampler === 'sglang') return undefined;
+  const valueOf = (key: 'groupsPerBatch' | 'maxStepsOffPolicy') =>
+    Number(settings[key] ?? batching[key].fallback);
+  const tickets = ticketBound(valueOf('maxStepsOffPolicy'), valueOf('groupsPerBatch'));
+  return Math.min(mostGroups[sampler], Math.ceil(tickets / actors));
 }
 
 /** The identities that the run's NATS server accepts. */

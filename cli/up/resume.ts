@@ -56,6 +56,7 @@ const changeableSettings = [
     'keepEverySteps',
     'leaseSeconds',
     'ticketDeadlineSeconds',
+    'ticketsAhead',
   ],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
   ...['auditShare', 'auditNoise'],

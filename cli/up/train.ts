@@ -12,10 +12,12 @@ import {
   learnerMember,
   runIdentities,
   stopRanks,
+  usualConcurrency,
   workerMembers,
   type NatsPlace,
   type RunPlaces,
 } from '../processes/members.js';
+import { environmentName } from '../../shared/service/config.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
 import { watchJetStream } from '../nats-server/jetstream-watch.js';
@@ -99,7 +101,13 @@ export async function train(options: TrainOptions): Promise<void> {
     await fleet.ready([backend.name], deadlineMs, signal);
     if (stop.stop.aborted) return;
   }
-  const workers = workerMembers(config, places, settings);
+  // A user who has set the variable of the actors has decided.
+  const concurrency =
+    config.concurrency ??
+    (process.env[environmentName('actor', 'concurrency')] === undefined
+      ? usualConcurrency(config, settings)
+      : undefined);
+  const workers = workerMembers({ ...config, concurrency }, places, settings);
   const learner = learnerMember(config, places, settings);
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 

@@ -69,6 +69,18 @@ export const UpConfig = z.object({
       'where the actors may fetch adapters from besides NATS; a folder of --adapter-store, and with link the address of ' +
         'the backend, are among them by themselves.',
     ),
+  segmentTokens: int
+    .nonnegative()
+    .optional()
+    .describe('the --segment-tokens of the actors, for all samplers but onnx.'),
+  concurrency: int
+    .positive()
+    .max(1024)
+    .optional()
+    .describe(
+      'groups that each actor samples at once; by default all actors together as many as --max-steps-off-policy allows ' +
+        'tickets, but at most 16 each with --sampler onnx and 32 with tinker; with vllm and sglang the actors find out.',
+    ),
   modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
@@ -186,6 +198,7 @@ export function checkRequest(
   complain: (key: string, message: string) => void,
 ): void {
   checkAddresses(config, env, complain);
+  if (settings['windowPolicy'] === 'tokens') checkAdoption(config, complain);
   const all = { ...withEnd(settings), run: 'any' };
   const { error } = learner.safeParse(all, { error: plainWords });
   for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
@@ -236,6 +249,19 @@ export function keyOf(
   env: Environment,
 ): string | undefined {
   return apiKey ?? (env['TINKER_API_KEY'] || undefined);
+}
+
+/** The actors check it too, but only once everything has started. */
+function checkAdoption(
+  { inFlightUpdates, sampler = 'onnx', segmentTokens = 0 }: Partial<UpConfig>,
+  complain: (key: string, message: string) => void,
+): void {
+  const why = '--window-policy tokens needs answers that adopt new versions while they are sampled';
+  if (inFlightUpdates === false)
+    complain('inFlightUpdates', `${why}; remove --no-in-flight-updates`);
+  if (sampler !== 'onnx' && segmentTokens === 0) {
+    complain('segmentTokens', `${why}; with --sampler ${sampler} give one, such as 256`);
+  }
 }
 
 /** A server of the user's own needs what only the user knows; our own has it. */

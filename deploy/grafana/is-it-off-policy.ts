@@ -71,10 +71,15 @@ export const isItOffPolicy: Question = {
       queries: [{ promql: ofRun('rl_ess_ratio'), legend: 'effective' }],
     },
     {
-      title: 'Tokens outside the bounds of the loss',
-      description: 'Share of tokens that are masked or have a truncated ratio.',
+      title: 'Tokens outside the bounds of the loss, and beyond the bound on staleness',
+      description:
+        'Share of tokens that are masked or have a truncated ratio; with --window-policy tokens also of those that are masked ' +
+        'because they are too old.',
       unit: 'percentunit',
-      queries: [{ promql: ofRun('rl_is_masked_fraction'), legend: '{{side}}' }],
+      queries: [
+        { promql: ofRun('rl_is_masked_fraction'), legend: '{{side}}' },
+        { promql: ofRun('rl_stale_token_fraction'), legend: 'too old' },
+      ],
     },
     {
       title: 'Publication lag',

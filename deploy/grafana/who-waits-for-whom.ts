@@ -35,11 +35,13 @@ export const whoWaitsForWhom: Question = {
     {
       title: 'Groups in progress',
       description:
-        'Groups that actors are sampling, their limit, and groups with an outstanding ticket of the learner.',
+        'Groups that actors are sampling and their limit; groups that they could be sampling, by which KEDA scales them; ' +
+        'groups with an outstanding ticket of the learner.',
       unit: 'short',
       queries: [
         { promql: `sum by (run) (${ofRun('rl_actor_inflight')})`, legend: 'sampling' },
         { promql: `sum by (run) (${ofRun('rl_actor_limit')})`, legend: 'limit of actors' },
+        { promql: ofRun('rl_ticket_demand'), legend: 'demand' },
         { promql: ofRun('rl_tickets_outstanding'), legend: 'outstanding tickets' },
       ],
     },
@@ -98,7 +100,7 @@ export const whoWaitsForWhom: Question = {
     {
       title: 'Consumer lag',
       description:
-        'Waiting and unacknowledged messages, by which KEDA scales actors and reward service.',
+        'Waiting and unacknowledged messages, by which KEDA scales the reward service, and with the demand for tickets the actors.',
       unit: 'short',
       queries: [
         {

@@ -1,6 +1,11 @@
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { ticketBound, ticketRoom } from '../../shared/rl/capacity.js';
-import { deadline as deadlineOf, type Rewind, rewindsInReach } from '../../shared/rl/staleness.js';
+import {
+  freshness,
+  type Rewind,
+  rewindsInReach,
+  staleness as stalenessOf,
+} from '../../shared/rl/staleness.js';
 import { chooseGroups, nextInOrder, type WindowTicket } from '../../shared/rl/window.js';
 import { TicketTable, type TicketTableState } from './ticket-table.js';
 
@@ -24,7 +29,8 @@ export interface TicketOffer {
 export interface Minibatch<Group> {
   readonly orders: readonly number[];
   readonly groups: readonly Group[];
-  readonly staleness: readonly number[]; // of each group, in versions, at the step that takes it
+  readonly version: number; // of the weights that train on it
+  readonly staleness: readonly number[]; // of each group, in versions: the age of its oldest token
   readonly substep: number; // optimizer steps that the step in progress has taken before this minibatch
   readonly isLastOfSubstep: boolean;
   readonly isLastOfStep: boolean;
@@ -38,9 +44,11 @@ export interface Minibatch<Group> {
  * - **Capacity law**: at most `(maxStepsOffPolicy + 1) * groupsPerBatch` tickets are outstanding, checked after
  *   every issue. A ticket is issued only if the steps until its deadline have room for its group.
  * - **Deadline**: the last version that may train on a group: `issuedAtVersion + maxStepsOffPolicy` until the group
- *   arrives, then computed from the versions that sampled it, counting rewinds.
+ *   arrives, then computed from the versions that sampled it, counting rewinds: from that of its oldest token or, with
+ *   policy `tokens`, of its newest.
  * - **Window**: with policy `wait`, a group is taken only if every other ticket can still meet its deadline;
- *   with `drop`, slow groups are not waited for and become stale.
+ *   with `drop`, slow groups are not waited for and become stale. With `tokens` they are not waited for either, and are
+ *   trained on later without their tokens beyond the bound; the capacity law then limits only the work in progress.
  *
  * A step trains on one batch and makes one version. It consists of `numSubsteps` optimizer steps on equal
  * parts of the batch. The weights between substeps are never sampled with, so they have no version, and
@@ -149,13 +157,33 @@ export class Admission<Group> {
     });
   }
 
+  /** Whether `offer` would offer a ticket. */
+  get hasOffer(): boolean {
+    return this.room > 0 || this.#nextRetry !== undefined;
+  }
+
+  /**
+   * The number of groups that actors could be sampling: the tickets that no group has answered, and those that the
+   * capacity law allows besides.
+   */
+  get demand(): number {
+    const unanswered = this.table
+      .entries()
+      .filter(({ state }) => state === 'issued' || state === 'retry');
+    return unanswered.length + this.room;
+  }
+
+  get #nextRetry(): { readonly order: number } | undefined {
+    return this.table.entries().find(({ state }) => state === 'retry');
+  }
+
   /**
    * Returns the next ticket to issue: the second attempt of a ticket to retry, which replaces the first,
    * or else the next one of the sequence, if the capacity law leaves room. The window reserves the
    * ticket's place until `issue` is called.
    */
   offer(): TicketOffer | undefined {
-    const retried = this.table.entries().find(({ state }) => state === 'retry');
+    const retried = this.#nextRetry;
     if (retried === undefined && this.room === 0) return undefined;
     this.#offer = {
       order: retried?.order ?? this.table.nextOrder,
@@ -189,9 +217,12 @@ export class Admission<Group> {
    * @param attempt the attempt that the group answers, if not the one in the table.
    */
   arrive(order: number, group: Group, sampledBy: readonly number[], attempt?: number): void {
-    const { maxStepsOffPolicy } = this.#limits;
-    const deadline = deadlineOf(this.#version, sampledBy, maxStepsOffPolicy, this.rewinds);
-    this.table.arrive(order, group, deadline, attempt);
+    const { maxStepsOffPolicy, windowPolicy } = this.#limits;
+    const age = stalenessOf(this.#version, sampledBy, this.rewinds);
+    const decisive =
+      windowPolicy === 'tokens' ? freshness(this.#version, sampledBy, this.rewinds) : age;
+    const deadline = this.#version + maxStepsOffPolicy - decisive;
+    this.table.arrive(order, group, deadline, attempt, this.#version - age);
   }
 
   /**
@@ -233,16 +264,15 @@ export class Admission<Group> {
         : chooseGroups(windowPolicy, waiting, position, this.minibatchSize);
     if (orders === undefined) return undefined;
 
-    const staleness = orders.map(
-      (order) => this.#version + maxStepsOffPolicy - this.table.entry(order)!.deadline,
-    );
+    const version = this.#version;
+    const staleness = orders.map((order) => version - this.table.entry(order)!.oldest!);
     const groups = this.table.take(orders);
     const substep = Math.floor(this.#taken.length / this.#substepSize);
     this.#taken.push(...orders);
     const isLastOfSubstep = this.#taken.length % this.#substepSize === 0;
     const isLastOfStep = this.#taken.length === groupsPerBatch;
     if (isLastOfStep) this.#closeStep(groupsPerBatch);
-    return { orders, groups, staleness, substep, isLastOfSubstep, isLastOfStep };
+    return { orders, groups, version, staleness, substep, isLastOfSubstep, isLastOfStep };
   }
 
   /** Marks the groups of the oldest unconfirmed step as trained: the backend has confirmed it. */

@@ -4,10 +4,15 @@ import type { Admission } from './admission.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { GroupReceiver } from './group-receiver.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
+import type { Pace } from './ticket-pace.js';
 
 const ticketsOutstanding = new Gauge({
   name: 'rl_tickets_outstanding',
   help: 'Tickets issued and not yet trained or dropped.',
+});
+const ticketDemand = new Gauge({
+  name: 'rl_ticket_demand',
+  help: 'Groups that actors could be sampling: unanswered tickets, and those that the capacity law would allow besides.',
 });
 
 export interface IssuerOptions<Group> {
@@ -15,6 +20,7 @@ export interface IssuerOptions<Group> {
   readonly tickets: TicketSource;
   readonly receiver: Pick<GroupReceiver, 'claim' | 'isAnswered'>;
   readonly changes: Changes;
+  readonly pace: Pace;
   /** Resolves once the stream holds the ticket; rejects when `signal` aborts first. */
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
   /** Called with a stale group once its ticket's second attempt is published, so that a crash loses neither. */
@@ -22,8 +28,8 @@ export interface IssuerOptions<Group> {
 }
 
 /**
- * Issues tickets one after another, in order, whenever the capacity law leaves room: each skipped, dead
- * or trained group makes room for exactly one ticket. The second attempt of a stale ticket goes first,
+ * Issues tickets one after another, in order, whenever the capacity law leaves room and the pace wants one: each skipped,
+ * dead or trained group makes room for exactly one ticket. The second attempt of a stale ticket goes first,
  * since it replaces the first attempt. Resolves when `signal` aborts.
  *
  * A ticket enters the table only after the stream has stored it, so no checkpoint can name a ticket
@@ -34,15 +40,20 @@ export async function issueTickets<Group>(
   options: IssuerOptions<Group>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { admission, tickets, receiver, changes, publish, onReplaced } = options;
+  const { admission, tickets, receiver, changes, pace, publish, onReplaced } = options;
   while (!signal.aborted) {
     ticketsOutstanding.set(admission.table.outstanding);
+    ticketDemand.set(admission.demand);
     // This also delays a reissue, by at most one write of the ledger.
-    const offer = tickets.isProblemFinal(admission.table.nextOrder) ? admission.offer() : undefined;
-    if (offer === undefined) {
+    if (!admission.hasOffer || !tickets.isProblemFinal(admission.table.nextOrder)) {
+      pace.reset();
       await changes.next(signal);
       continue;
     }
+    // Only then is a ticket offered: the window keeps the place of an offer.
+    if (!(await pace.isWanted(signal))) continue;
+    const offer = admission.offer();
+    if (offer === undefined) continue;
     const { order, attempt, issuedAtVersion } = offer;
     // The answer may be here already: to a ticket of a crashed learner, or a late one to a withdrawn first attempt.
     if (!receiver.isAnswered(order, attempt)) {

@@ -16,6 +16,8 @@ export interface TicketEntry<Group> {
   /** Last version that may train on it: set by the ticket, then by its group once that has arrived. */
   readonly deadline: number;
   readonly group: Group | undefined; // from its arrival on
+  /** Version of its group's oldest token, counted along the branch of the weights in training; from its arrival on. */
+  readonly oldest?: number | undefined;
 }
 
 type TicketEnd = Exclude<keyof GroupCounts, 'issued' | 'outstanding'>;
@@ -135,11 +137,12 @@ export class TicketTable<Group> {
    *
    * @param attempt the attempt that the group answers; after a restart the table may not know that a second
    *   attempt was issued.
+   * @param oldest version of its oldest token.
    */
-  arrive(order: number, group: Group, deadline: number, attempt = 0): void {
+  arrive(order: number, group: Group, deadline: number, attempt = 0, oldest?: number): void {
     const known = this.#at(order, 'issued').attempt;
     const newest = Math.max(known, attempt); // no attempt is ever sent twice
-    this.#move(order, 'issued', { state: 'arrived', group, deadline, attempt: newest });
+    this.#move(order, 'issued', { state: 'arrived', group, deadline, attempt: newest, oldest });
   }
 
   /**

@@ -1,3 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errorText } from '../../shared/base/errors.js';
+import { usualTicketsAhead } from '../../shared/rl/capacity.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
@@ -11,11 +14,12 @@ import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
+import { type Pace, TicketPace, unpaced } from '../groups/ticket-pace.js';
 import type { TicketWatch } from '../groups/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, ticketWatch, type WatchedTickets } from './report-held-tickets.js';
 
-type QueueOptions = Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>;
+type QueueOptions = Pick<SessionOptions, 'broker' | 'settings' | 'config' | 'runWatch' | 'log'>;
 
 /** The queues between a session and the rest of the run. A failure of one fails the session. */
 export class SessionQueues {
@@ -101,6 +105,7 @@ export class SessionQueues {
       issueTickets(
         {
           ...this.#parts,
+          pace: ticketPace(this.#options),
           publish: (ticket, stop) => this.publish(ticket, stop),
           onReplaced: ({ seq, scored }) => {
             unacked.replace(seq, messageIdOf(scored.group.ticket));
@@ -139,4 +144,21 @@ export class SessionQueues {
     await keepWatch(watch, this.#broker, signal);
     this.#watches.delete(watched.split);
   }
+}
+
+const demandEveryMs = 50; // less than the time in which actors take the tickets that wait for them
+
+/** The pace of training tickets: just in time, unless their versions would then not be those that the run asks for. */
+function ticketPace({ broker, settings, config, log }: QueueOptions): Pace {
+  const { groupsPerBatch, maxStepsOffPolicy, sampleLag } = config;
+  if (maxStepsOffPolicy === 0 || sampleLag > 0) return unpaced;
+  return new TicketPace({
+    ahead: settings.ticketsAhead ?? usualTicketsAhead(groupsPerBatch),
+    read: () =>
+      broker.tickets.demand().catch((caught: unknown) => {
+        log.debug({ reason: errorText(caught) }, 'demand for tickets not read');
+        return undefined;
+      }),
+    pause: (stop) => sleep(demandEveryMs, undefined, { signal: stop }).catch(() => undefined),
+  });
 }

@@ -67,12 +67,13 @@ export type Objective = z.infer<typeof Objective>;
 
 export function checkObjective(
   settings: Objective &
-    Pick<Batches, 'trainOn' | 'maxStepsOffPolicy' | 'numSubsteps'> &
+    Pick<Batches, 'trainOn' | 'maxStepsOffPolicy' | 'numSubsteps' | 'windowPolicy'> &
     Pick<Advantages, 'advantage'>,
   addIssue: AddIssue<Objective & Pick<Batches, 'numSubsteps'>>,
 ): void {
   checkLoss(settings, addIssue);
   checkCorrection(settings, addIssue);
+  if (settings.windowPolicy === 'tokens') checkTokens(settings, addIssue);
   const { trainOn, loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } =
     settings;
   if (
@@ -120,6 +121,29 @@ export function checkSolutions(
     const name = key as keyof typeof needed;
     if (settings[name] === value) continue;
     addIssue(name, `--train-on solutions trains on no samples of a policy; choose ${value}`);
+  }
+}
+
+/** What takes an answer as a whole cannot be combined with a bound on tokens, which trains on a part of it. */
+function checkTokens(
+  { correction, mask, loss, numSubsteps }: Objective & Pick<Batches, 'numSubsteps'>,
+  addIssue: AddIssue<Objective & Pick<Batches, 'numSubsteps'>>,
+): void {
+  const why = '--window-policy tokens trains on a part of an answer, but';
+  if (correction === 'sequence_weights') {
+    addIssue(
+      'correction',
+      `${why} sequence_weights multiply the ratios of all its tokens; choose token_weights or in_loss`,
+    );
+  }
+  if (mask === 'sequence' || mask === 'geometric') {
+    addIssue('mask', `${why} ${mask} judges the ratios of all its tokens; choose icepop or none`);
+  }
+  if (losses[loss].scaledBy === undefined && numSubsteps > 1) {
+    addIssue(
+      'numSubsteps',
+      `${loss} would pull the masked tokens of the later substeps back to the logprobs from before the first; choose 1`,
+    );
   }
 }
 

@@ -13,17 +13,44 @@ export const Task = z.object({
 export type Task = z.infer<typeof Task>;
 
 /** How rollouts are sampled, how they are split into optimizer steps, and how stale they may be. */
-export const Batches = z.object({ ...settingsOf(sampling), ...settingsOf(batching) });
+export const Batches = z.object({
+  ...settingsOf(sampling),
+  ...settingsOf(batching),
+  ticketsAhead: int
+    .positive()
+    .optional()
+    .describe(
+      'tickets that may wait for an actor; more are issued only when actors ask for them, so that data is fresh. By default ' +
+        'a quarter of --groups-per-batch; as many as --max-steps-off-policy allows issues all of them at once.',
+    ),
+});
 export type Batches = z.infer<typeof Batches>;
 
 export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): void {
   const { groupsPerBatch, numSubsteps, numMinibatches, sampleLag, maxStepsOffPolicy } = batches;
-  if (maxStepsOffPolicy === 0 && batches.windowPolicy === 'drop') {
+  if (maxStepsOffPolicy === 0 && batches.windowPolicy !== 'wait') {
     addIssue(
       'windowPolicy',
       'with --max-steps-off-policy 0 every group belongs to the step in progress, so there is nothing ' +
-        'to drop one for; choose wait',
+        `to ${batches.windowPolicy === 'drop' ? 'drop one for' : 'mask'}; choose wait`,
     );
+  }
+  if (batches.windowPolicy === 'tokens' && (sampleLag > 0 || batches.trainOn === 'solutions')) {
+    const why =
+      sampleLag > 0
+        ? '--sample-lag keeps each answer on one version'
+        : '--train-on solutions samples nothing';
+    addIssue(
+      'windowPolicy',
+      `${why}, so there are no tokens of several versions; choose wait or drop`,
+    );
+  }
+  if (batches.ticketsAhead !== undefined && (maxStepsOffPolicy === 0 || sampleLag > 0)) {
+    const why =
+      maxStepsOffPolicy === 0
+        ? '--max-steps-off-policy 0 trains synchronously'
+        : '--sample-lag delays them';
+    addIssue('ticketsAhead', `${why}, so all tickets of a version are issued at once; remove it`);
   }
   if (sampleLag > maxStepsOffPolicy) {
     addIssue('sampleLag', `--max-steps-off-policy allows ${maxStepsOffPolicy}`);

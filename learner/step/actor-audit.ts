@@ -6,6 +6,7 @@ import { klOfMajority, type ActorKl } from '../../shared/rl/divergence.js';
 import { rankAtEqualAge, type AgedGroup } from '../../shared/rl/fleet-rank.js';
 import { logprobGap, outsiders, type AuditLimits } from '../../shared/rl/logprob-audit.js';
 import { offPolicyStats, unbounded } from '../../shared/rl/off-policy.js';
+import { freshPairs, type OffPolicyLaw } from '../../shared/rl/off-policy-law.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
@@ -121,16 +122,17 @@ export class ActorAudit {
   /**
    * Audits the groups of a step.
    *
-   * @param version that trained on them, hence the one that sampled those at staleness 0.
+   * @param law of the step; its version trained on them, hence it is the one that sampled those at staleness 0.
    * @param trained and `results` in the same order.
    * @returns the divergence of the step as most actors show it, by its name in `metrics.jsonl`, once the
    *   run's history has an event for each actor that was quarantined because of the step.
    */
   async observe(
-    { version, rewinds }: { readonly version: number; readonly rewinds: readonly Rewind[] },
+    law: OffPolicyLaw,
     trained: readonly TrainedGroup[],
     results: readonly Pick<MinibatchResult, 'rollouts'>[],
   ): Promise<Record<string, number>> {
+    const { version, rewinds } = law;
     const pairs = results.flatMap((result) => result.rollouts);
     const aged: AgedGroup[] = [];
     let end = 0;
@@ -150,7 +152,8 @@ export class ActorAudit {
     }
     this.#compare(aged);
     for (const finding of this.#findings()) await this.#convict(finding, version);
-    return this.#divergence(trained, pairs);
+    const fresh = pairs.map((rollout) => freshPairs(rollout, law));
+    return this.#divergence(trained, fresh);
   }
 
   /**

@@ -1,6 +1,6 @@
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import type { Minibatch } from '../groups/admission.js';
+import type { Admission, Minibatch } from '../groups/admission.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { IdleClock } from './idle-clock.js';
 import type { ArrivedGroup } from '../groups/group-receiver.js';
@@ -20,6 +20,7 @@ export interface CollectedStepOptions {
   readonly learningRates: LearningRateSchedule;
   readonly idle: IdleClock;
   readonly scope: TaskScope;
+  readonly admission: Pick<Admission<ArrivedGroup>, 'rewinds'>;
 }
 
 /**
@@ -77,9 +78,12 @@ export class CollectedStep {
   }
 
   async #send(minibatches: readonly Minibatch<ArrivedGroup>[]): Promise<void> {
-    const { run, config, idle, scope } = this.#options;
+    const { run, config, idle, scope, admission } = this.#options;
+    const { version } = minibatches[0]!; // the version rises only after the last minibatch of a step
+    const { maxStepsOffPolicy } = config;
+    const law = { version, maxStepsOffPolicy, rewinds: admission.rewinds };
     const scored = minibatches.map(({ groups }) => groups.map(({ scored }) => scored));
-    const prepared = await idle.during(prepareMinibatches(this.#options, config, scored));
+    const prepared = await idle.during(prepareMinibatches(this.#options, config, scored, law));
     minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
       const result = sendMinibatch(run, config, prepared[i]!);
       this.#results.push(scope.track(idle.during(result)));

@@ -1,4 +1,5 @@
 import { correctTokens, needsProximal, type CorrectedTokens } from '../../shared/rl/corrections.js';
+import { freshTokens, mayTrainOn, type OffPolicyLaw } from '../../shared/rl/off-policy-law.js';
 import { lossAndGradient, losses } from '../../shared/rl/losses.js';
 import type { VersionedPairs } from '../../shared/rl/off-policy.js';
 import type { Datum } from '../../shared/rl/datum.js';
@@ -6,7 +7,7 @@ import type { ForwardBackwardResult } from '../../shared/tinker/types.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Rollout } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { datumOf, firstPosition, unweightedDatum } from './datums.js';
+import { datumOf, firstPosition, type TokenInputs, unweightedDatum } from './datums.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import {
   tokenAdvantages,
@@ -39,6 +40,7 @@ export interface PreparedMinibatch {
   /** One per rollout; `sides` is -1 for a token masked below the bounds, 1 above, 0 for one that is kept. */
   readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
   readonly advantages: readonly Float64Array[]; // [B][T] before any correction
+  readonly law: OffPolicyLaw;
   readonly terms: Omit<TokenAdvantages, 'advantages'>;
 }
 
@@ -71,9 +73,11 @@ export function needsWholeBatch({
 }
 
 /**
- * Computes the advantages, corrections and datums of minibatches.
+ * Computes the advantages, corrections and datums of minibatches. Here tokens that the law forbids are masked: their
+ * advantage is 0 and, where the loss would still pull on them, the current logprob takes the place of their own.
  *
  * @param minibatches the groups of each.
+ * @param law of the step that trains on them.
  *
  * Cost: nothing, or one `forward` of all of them if a loss that counts every position (`dro`), a mask
  * or importance weights need the proximal logprobs, and one `forward` of the base for a KL penalty.
@@ -82,9 +86,11 @@ export async function prepareMinibatches(
   { run, base }: MinibatchBackends,
   config: PassSettings,
   minibatches: readonly (readonly ScoredGroup[])[],
+  law: OffPolicyLaw,
 ): Promise<PreparedMinibatch[]> {
   const { loss, correction, sampling } = config;
   const rollouts = minibatches.flatMap(rolloutsOf);
+  const fresh = rollouts.map(({ versions }) => freshTokens(versions, law));
   const logprobsUnder = async (model: Pick<MinibatchBackend, 'forward'>) => {
     const data = rollouts.map(({ promptTokens, tokens }) => unweightedDatum(promptTokens, tokens));
     const { temperature } = sampling;
@@ -99,7 +105,12 @@ export async function prepareMinibatches(
     base && logprobsUnder(base),
   ]);
   const proximal = own?.map((logprobs) => logprobs.map(sendable));
-  const { advantages, ...terms } = tokenAdvantages(config, minibatches, ofBase?.map(completion));
+  const { advantages, ...terms } = tokenAdvantages(
+    config,
+    minibatches,
+    ofBase?.map(completion),
+    fresh,
+  );
   const corrected = proximal?.map((logprobs, i) =>
     correctTokens(correction, {
       behavior: rollouts[i]!.behaviorLogprobs,
@@ -109,7 +120,9 @@ export async function prepareMinibatches(
   );
   const data = rollouts.map(({ promptTokens, tokens, behaviorLogprobs }, i) => {
     const inputs = corrected?.[i] ?? { logprobs: behaviorLogprobs, advantages: advantages[i]! };
-    return datumOf(loss.name, promptTokens, tokens, inputs, proximal?.[i]);
+    const own = proximal?.[i];
+    const masked = fresh[i] && own && anchored(inputs, fresh[i], completion(own, i));
+    return datumOf(loss.name, promptTokens, tokens, masked ?? inputs, own);
   });
 
   let end = 0;
@@ -122,7 +135,44 @@ export async function prepareMinibatches(
       corrected: corrected?.slice(start, end).map(({ weights, sides }) => ({ weights, sides })),
       advantages: advantages.slice(start, end),
       terms,
+      law,
     };
+  });
+}
+
+/** The inputs with the current logprobs for the tokens that are not trained on, where every loss has no gradient. */
+function anchored(
+  { logprobs, advantages }: TokenInputs,
+  fresh: Uint8Array,
+  current: ArrayLike<number>,
+): TokenInputs {
+  return {
+    advantages,
+    logprobs: Float64Array.from(fresh, (isTrained, t) =>
+      isTrained === 1 ? logprobs[t]! : current[t]!,
+    ),
+  };
+}
+
+/**
+ * The backstop of the law, independent of what masks: looks at what is about to be sent.
+ *
+ * @throws {Error} if a token that the law forbids has an advantage.
+ */
+function requireLaw({ data, rollouts, law }: PreparedMinibatch): void {
+  rollouts.forEach(({ versions, promptTokens }, i) => {
+    const { weights, advantages = weights } = data[i]!.inputs;
+    let t = firstPosition(promptTokens);
+    for (const [version, tokens] of versions) {
+      const end = t + tokens;
+      if (!mayTrainOn(version, law) && advantages!.subarray(t, end).some((value) => value !== 0)) {
+        throw new Error(
+          `a token of version ${version} would be trained on by version ${law.version}, ` +
+            `but --max-steps-off-policy is ${law.maxStepsOffPolicy}`,
+        );
+      }
+      t = end;
+    }
   });
 }
 
@@ -135,8 +185,10 @@ export async function prepareMinibatches(
 export function sendMinibatch(
   run: Pick<MinibatchBackend, 'forwardBackward'>,
   { loss, sampling }: Pick<PassSettings, 'loss' | 'sampling'>,
-  { data, rollouts, corrected, advantages, terms }: PreparedMinibatch,
+  prepared: PreparedMinibatch,
 ): Promise<MinibatchResult> {
+  requireLaw(prepared);
+  const { data, rollouts, corrected, advantages, terms } = prepared;
   // The behavior logprobs are of the distribution at this temperature, so ours must be too.
   const settings = { ...loss.config, temperature: sampling.temperature };
   const passed = run.forwardBackward(data, loss.name, settings);

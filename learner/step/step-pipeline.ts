@@ -184,7 +184,9 @@ export class StepPipeline {
       return undefined;
     }
     const { rewinds } = admission;
-    const fleet = await audit.observe({ version: startedFrom, rewinds }, trained, passed);
+    const { maxStepsOffPolicy } = config;
+    const law = { version: startedFrom, maxStepsOffPolicy, rewinds };
+    const fleet = await audit.observe(law, trained, passed);
     const liars = damagingActors(trained, passed, (actor) => audit.isQuarantined(actor));
     if (liars.length > 0) {
       await Promise.all([saved?.discard(), this.#trial.end()]);

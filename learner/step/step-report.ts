@@ -3,7 +3,14 @@ import {
   offPolicyStatsByStaleness,
   type OffPolicyStats,
   type RatioBounds,
+  type VersionedPairs,
 } from '../../shared/rl/off-policy.js';
+import {
+  freshCount,
+  freshPairs,
+  mayTrainOn,
+  type OffPolicyLaw,
+} from '../../shared/rl/off-policy-law.js';
 import { ratioBounds } from '../../shared/rl/losses.js';
 import type { Correction } from '../../shared/rl/objective.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
@@ -15,7 +22,7 @@ import type { MinibatchResult } from './minibatch-pass.js';
 
 const trainedStaleness = (basis: string) => ({
   prometheus: 'rl_trained_staleness_steps',
-  help: 'Steps between the policy that trains on a group and the version of its tokens.',
+  help: 'Steps between the policy that trains on a group and the version of its tokens, of those that are trained on.',
   by: { basis },
   buckets: [0, 1, 2, 4, 8, 16],
 });
@@ -75,6 +82,13 @@ const stepStats = new StatTable<StepData>([
   {
     jsonl: 'loss/sum',
     of: ({ results }) => results.reduce((sum, { lossSum }) => sum + lossSum, 0),
+  },
+  { jsonl: 'stale_tokens/count', of: ({ staleTokens }) => staleTokens.count },
+  {
+    jsonl: 'stale_tokens/share',
+    prometheus: 'rl_stale_token_fraction',
+    help: 'Share of the tokens of the groups of a step that are masked because they are beyond the bound; only with --window-policy tokens.',
+    of: ({ staleTokens }) => staleTokens.count / staleTokens.of,
   },
   { jsonl: 'mask/low_share', of: ({ masked }) => masked?.low },
   { jsonl: 'mask/high_share', of: ({ masked }) => masked?.high },
@@ -165,6 +179,7 @@ interface StepData {
   readonly config: StepConfig;
   readonly staleness: readonly StalenessParts[]; // of its groups
   readonly spans: readonly number[]; // versions that sampled each of its rollouts
+  readonly staleTokens: { readonly count: number; readonly of: number }; // tokens masked by the law
   readonly results: readonly MinibatchResult[];
   readonly masked: { readonly low: number; readonly high: number } | undefined; // shares of the tokens
   readonly weights:
@@ -187,7 +202,10 @@ export function reportStep(
 ): Record<string, number> {
   const { loss, correction, numSubsteps, numMinibatches } = config;
   const { mask, weights } = correction;
-  const rollouts = results.flatMap(({ rollouts }) => rollouts);
+  const law = { version, maxStepsOffPolicy: config.maxStepsOffPolicy, rewinds };
+  const freshOf = ({ rollouts }: MinibatchResult) =>
+    rollouts.map((pairs) => freshPairs(pairs, law));
+  const rollouts = results.flatMap(freshOf);
   const corrected = results.flatMap(({ corrected }) => corrected ?? []);
   const sides = corrected.map(({ sides }) => sides);
   const bounds = correctionBounds(correction) ?? ratioBounds(loss.name, loss.config);
@@ -195,7 +213,8 @@ export function reportStep(
   const ageOf = (sampledBy: number): number => stalenessOf(version, [sampledBy], rewinds);
   const report = stepStats.record({
     config,
-    staleness: trained.map((group) => stalenessPartsOf(group, { version, numSubsteps, rewinds })),
+    staleness: trained.map((group) => stalenessPartsOf(group, numSubsteps, law)),
+    staleTokens: staleTokensOf(trained, law),
     spans: trained.flatMap(({ group }) =>
       group.scored.group.rollouts.map(({ versions }) => versions.length),
     ),
@@ -218,7 +237,10 @@ export function reportStep(
     ...report,
     ...ratioStats.record(offPolicy),
     ...ratioStats.recordParts('staleness', offPolicyStatsByStaleness(rollouts, ageOf, bounds)),
-    ...ratioStats.recordParts('substep', statsBySubstep(results, numMinibatches, bounds)),
+    ...ratioStats.recordParts(
+      'substep',
+      statsBySubstep(results.map(freshOf), numMinibatches, bounds),
+    ),
   };
 }
 
@@ -231,24 +253,20 @@ function correctionBounds({ weights, mask }: Correction): RatioBounds | undefine
 
 /** The off-policy numbers of each substep; none if the step has a single one. */
 function* statsBySubstep(
-  results: readonly MinibatchResult[],
+  results: readonly (readonly VersionedPairs[])[], // of each minibatch
   numMinibatches: number,
   bounds: RatioBounds,
 ): Generator<[substep: number, OffPolicyStats]> {
   if (results.length <= numMinibatches) return;
   for (let first = 0; first < results.length; first += numMinibatches) {
-    const part = results.slice(first, first + numMinibatches);
-    const stats = offPolicyStats(
-      part.flatMap(({ rollouts }) => rollouts),
-      bounds,
-    );
+    const stats = offPolicyStats(results.slice(first, first + numMinibatches).flat(), bounds);
     if (stats !== undefined) yield [first / numMinibatches, stats];
   }
 }
 
-/** How old a group is when it is trained on, in steps except for `optimizerSteps`. */
+/** How old the tokens of a group are that are trained on, in steps except for `optimizerSteps`. */
 interface StalenessParts {
-  readonly oldest: number; // the group's staleness: that of its oldest token
+  readonly oldest: number; // with the window policies wait and drop the group's staleness
   readonly newest: number;
   readonly weighted: number; // mean over its tokens
   readonly inFlight: number; // part of `oldest` that arose while it was sampled and scored
@@ -257,22 +275,38 @@ interface StalenessParts {
 }
 
 function stalenessPartsOf(
-  { group, staleness, substep }: TrainedGroup,
-  step: { version: number; numSubsteps: number; rewinds: readonly Rewind[] },
+  { group, substep }: TrainedGroup,
+  numSubsteps: number,
+  law: OffPolicyLaw,
 ): StalenessParts {
-  const ageOf = (sampledBy: number): number => stalenessOf(step.version, [sampledBy], step.rewinds);
-  const runs = group.scored.group.rollouts.flatMap(({ versions }) => versions);
+  const ageOf = (sampledBy: number): number => stalenessOf(law.version, [sampledBy], law.rewinds);
+  const runs = group.scored.group.rollouts
+    .flatMap(({ versions }) => versions)
+    .filter(([sampledBy]) => mayTrainOn(sampledBy, law));
+  const ages = runs.map(([sampledBy]) => ageOf(sampledBy));
   const tokens = runs.reduce((sum, [, count]) => sum + count, 0);
-  const inQueue = step.version - group.arrivedAtVersion;
+  const oldest = Math.max(...ages);
+  const inQueue = law.version - group.arrivedAtVersion;
   return {
-    oldest: staleness,
-    newest: Math.min(...group.sampledBy.map(ageOf)),
+    oldest,
+    newest: Math.min(...ages),
     weighted: runs.reduce((sum, [by, count]) => sum + ageOf(by) * count, 0) / tokens,
-    inFlight: staleness - inQueue,
+    inFlight: oldest - inQueue,
     inQueue,
     // Each version is `numSubsteps` optimizer steps; the substeps before its own add to them.
-    optimizerSteps: staleness * step.numSubsteps + substep,
+    optimizerSteps: oldest * numSubsteps + substep,
   };
+}
+
+/** The tokens of the groups that the law masks. */
+function staleTokensOf(
+  trained: readonly TrainedGroup[],
+  law: OffPolicyLaw,
+): StepData['staleTokens'] {
+  const rollouts = trained.flatMap(({ group }) => group.scored.group.rollouts);
+  const of = rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
+  const fresh = rollouts.reduce((sum, { versions }) => sum + freshCount(versions, law), 0);
+  return { count: of - fresh, of };
 }
 
 function tokenShare(

@@ -5,6 +5,7 @@ import {
   klTerms,
   tokenMean,
 } from '../../shared/rl/token-terms.js';
+import { sum } from '../../shared/base/statistics.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
@@ -23,17 +24,20 @@ export interface TokenAdvantages {
 /**
  * The advantage of every token: its rollout's advantage within the group, minus the penalty for KL to
  * the base model, plus the entropy bonus, all times the weight that normalization gives to the rollout
- * in its minibatch.
+ * in its minibatch. A token that is too old to train on has none: its rollout's reward is compared as any other, but what
+ * normalization counts is the tokens that are trained on.
  *
  * @param minibatches the groups of each; `batch_std` and the means that terms are centred on are taken
  *   over all of them, so `batch_std` needs the whole batch.
  * @param base [B][T] logprobs of the base model, rollouts in the order of the groups; needed if and
  *   only if there is a KL penalty.
+ * @param fresh [B] of each rollout 1 for the tokens that are trained on; undefined: all of them.
  */
 export function tokenAdvantages(
   config: AdvantageSettings,
   minibatches: readonly (readonly ScoredGroup[])[],
   base: readonly ArrayLike<number>[] | undefined,
+  fresh: readonly (Uint8Array | undefined)[] = [],
 ): TokenAdvantages {
   const { advantage, normalization, extraTerms, numMinibatches, sampling } = config;
   const { maxTokens } = sampling;
@@ -48,8 +52,14 @@ export function tokenAdvantages(
     ),
   );
   const ofRollouts = batchAdvantages(advantage, rewards).flat();
+  let rollout = 0;
   const scales = minibatches.flatMap((groupsOfOne) => {
-    const lengths = groupsOfOne.map(({ group }) => group.rollouts.map(lengthOf));
+    const lengths = groupsOfOne.map(({ group }) =>
+      group.rollouts.map((one) => {
+        const own = fresh[rollout++];
+        return own === undefined ? lengthOf(one) : sum([...own]);
+      }),
+    );
     return advantageScales(normalization, lengths, { numMinibatches, maxTokens }).flat();
   });
 
@@ -62,7 +72,8 @@ export function tokenAdvantages(
   return {
     advantages: behavior.map((logprobs, i) =>
       Float64Array.from(logprobs, (_, t) => {
-        const extra = terms.reduce((sum, term) => sum + term[i]![t]!, 0);
+        if (fresh[i]?.[t] === 0) return 0;
+        const extra = terms.reduce((total, term) => total + term[i]![t]!, 0);
         return (ofRollouts[i]! + extra) * scales[i]!;
       }),
     ),

@@ -75,6 +75,19 @@ export class TicketQueue {
   }
 
   /**
+   * The training tickets that wait for an actor, and the requests of actors that wait for one. A request of an actor that
+   * has died counts until it expires, 10 s at most.
+   *
+   * @throws at once if the server does not answer.
+   */
+  async demand(): Promise<{ readonly undelivered: number; readonly requests: number }> {
+    const { names, jsm, outages } = this.#link;
+    const { stream, durable } = names.consumer('tickets.train');
+    const info = await outages.guard(() => jsm.consumers.info(stream, durable));
+    return { undelivered: info.num_pending, requests: info.num_waiting };
+  }
+
+  /**
    * Deletes a ticket from the queue, even if an actor holds it.
    *
    * @returns false if the server's permissions forbid it.

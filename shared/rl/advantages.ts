@@ -114,8 +114,9 @@ export interface NormalizationContext {
  * - `constant`: a minibatch is a mean over its rollouts, each a sum over its tokens divided by
  *   `maxTokens`: no length is preferred (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783).
  *
- * @param groups [groups][G] number of sampled tokens of each rollout, all at least 1.
- * @returns [groups][G] one factor per rollout.
+ * @param groups [groups][G] number of tokens of each rollout that are trained on. A rollout without any does not count
+ *   in the mean over rollouts of `sequence`.
+ * @returns [groups][G] one factor per rollout; 0 for one without tokens.
  */
 export function advantageScales(
   normalization: Normalization,
@@ -123,6 +124,7 @@ export function advantageScales(
   { numMinibatches, maxTokens }: NormalizationContext,
 ): number[][] {
   const rollouts = groups.flat().length;
+  const trained = groups.flat().filter((length) => length > 0).length;
   const tokens = sum(groups.flat());
   const divisor = (length: number, group: readonly number[]): number => {
     switch (normalization) {
@@ -131,14 +133,16 @@ export function advantageScales(
       case 'token':
         return tokens * numMinibatches;
       case 'sequence':
-        return length * rollouts * numMinibatches;
+        return length * trained * numMinibatches;
       case 'group':
         return sum(group) * groups.length * numMinibatches;
       case 'constant':
         return maxTokens * rollouts * numMinibatches;
     }
   };
-  return groups.map((group) => group.map((length) => 1 / divisor(length, group)));
+  return groups.map((group) =>
+    group.map((length) => (length === 0 ? 0 : 1 / divisor(length, group))),
+  );
 }
 
 /**

@@ -35,6 +35,33 @@ export function ticketRoom(state: CapacityState): number {
   return Math.max(0, steps * state.groupsPerBatch - state.outstanding);
 }
 
+/** The ticket queue at one moment. */
+export interface TicketDemand {
+  /** Tickets that wait for an actor. */
+  readonly undelivered: number;
+  /** Groups that actors could begin now, and for which they wait for a ticket. */
+  readonly requests: number;
+}
+
+/**
+ * The number of tickets that actors want now, within the room of the law: one for each that waits, and a few more, so
+ * that an actor that finishes a group finds its next ticket in the queue.
+ *
+ * A ticket reserves a place in the training order from the moment of its issue, so complete groups wait for tickets that
+ * no actor has taken. Tickets issued just in time reserve no such places: every group is as much younger when it is
+ * trained as it would have waited for them.
+ *
+ * @param ahead tickets that may wait for an actor.
+ */
+export function ticketsWanted({ undelivered, requests }: TicketDemand, ahead: number): number {
+  return Math.max(0, ahead + requests - undelivered);
+}
+
+/** How many tickets wait for an actor by default: a quarter of a batch, which makes data a quarter of a version older. */
+export function usualTicketsAhead(groupsPerBatch: number): number {
+  return Math.ceil(groupsPerBatch / 4);
+}
+
 /** The law's bound: the maximum number of outstanding tickets at any time. */
 export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): number {
   return (maxStepsOffPolicy + 1) * groupsPerBatch;

@@ -28,14 +28,17 @@ export function staleness(
   return Math.max(...sampledBy.map((sampled) => distance(version, sampled, rewinds)));
 }
 
-/** The last version that may train on a group, which is then `maxStepsOffPolicy` steps stale. */
-export function deadline(
+/**
+ * The number of steps between the policy in training and the newest token of a group.
+ *
+ * @param sampledBy [≥ 1] the versions of the group's tokens.
+ */
+export function freshness(
   version: number,
   sampledBy: readonly number[],
-  maxStepsOffPolicy: number,
   rewinds: readonly Rewind[],
 ): number {
-  return version + maxStepsOffPolicy - staleness(version, sampledBy, rewinds);
+  return Math.min(...sampledBy.map((sampled) => distance(version, sampled, rewinds)));
 }
 
 /**

@@ -7,9 +7,10 @@ export interface WindowTicket {
 
 /**
  * The policy for a missing group that must be trained now or never: `wait` for it, or train on the groups
- * that have arrived and `drop` it later.
+ * that have arrived and `drop` it later. With `tokens` there is no such group, because the bound holds for each token: a
+ * group has time until its newest token is too old, and its older ones are masked.
  */
-export type WindowPolicy = 'wait' | 'drop';
+export type WindowPolicy = 'wait' | 'drop' | 'tokens';
 
 /** The state of the learner when it needs a minibatch. */
 export interface StepState {
@@ -23,7 +24,7 @@ export interface StepState {
  *
  * With `wait`, a group is taken only if every other ticket can still be trained by its deadline: a slow
  * group is overtaken while there is time and waited for when there is none, so it is never dropped for
- * being slow. With `drop`, the learner never waits for a slow group, and a group that is too late is lost.
+ * being slow. With `drop` and `tokens`, the learner never waits for a slow group; with `drop` one that is too late is lost.
  *
  * The test of `wait` is that of deadline scheduling: through version d there are
  * `(d - version + 1) · groupsPerBatch - taken` places left, and the tickets due by then must fit.

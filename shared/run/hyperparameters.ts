@@ -73,10 +73,11 @@ export const batching = {
     'delays sampling by N versions, to study the effect of stale data; at most --max-steps-off-policy.',
   ),
   windowPolicy: hyperparameter(
-    z.enum(['wait', 'drop']),
+    z.enum(['wait', 'drop', 'tokens']),
     'wait',
     'what a step does about a slow group that would be too old for the next step: wait for it, or drop ' +
-      'it and train on others.',
+      'it and train on others; with tokens the bound holds for each token: the group continues under newer versions, and its ' +
+      'tokens beyond the bound are masked when it is trained on.',
   ),
 };
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ActorConfig, defaultName } from '../../actor/config.js';
+import { requireAdoption } from '../../actor/join-run.js';
 import { addressesIn } from '../../shared/service/config-fields.js';
 import { loadConfig } from '../../shared/service/config.js';
 
@@ -12,6 +13,23 @@ describe('the configuration of an actor', () => {
     assert.equal(config.sampler, 'onnx');
     assert.equal(config.inFlightUpdates, true);
     assert.match(config.name, /^[A-Za-z0-9_-]+$/);
+  });
+
+  it('an actor joins a run whose bound holds for tokens only if its answers adopt versions', () => {
+    const join = (windowPolicy: 'drop' | 'tokens', ...argv: string[]) => {
+      requireAdoption({ run: 'r', windowPolicy }, load(...argv));
+    };
+    const backend = ['--sampler=tinker', '--backend-url=http://127.0.0.1:1', '--api-key=tml-1'];
+    join('tokens');
+    join('tokens', ...backend, '--segment-tokens=64');
+    join('drop', '--no-in-flight-updates');
+    join('drop', ...backend);
+    assert.throws(() => {
+      join('tokens', '--no-in-flight-updates');
+    }, /run r has --window-policy tokens, .*; remove --no-in-flight-updates/);
+    assert.throws(() => {
+      join('tokens', ...backend);
+    }, /with --sampler tinker give --segment-tokens, such as 256/);
   });
 
   it('a flag of the actor switches in-flight updates off', () => {

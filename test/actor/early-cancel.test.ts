@@ -20,6 +20,20 @@ describe('work on a ticket, when a version is published', () => {
     assert.deepEqual(reason.deathCause, { kind: 'outdated' });
   });
 
+  it('work on a ticket continues as long as its newest token may be trained on, where the bound holds for tokens', () => {
+    const cancel = new EarlyCancel('newest');
+    using work = cancel.watch(fifth, never);
+    work.onDraw(3);
+    cancel.published({ version: 4, smallestUsefulVersion: 2 });
+    work.onDraw(4); // adopted in flight
+    cancel.published({ version: 6, smallestUsefulVersion: 4 });
+    assert(!work.signal.aborted);
+    cancel.published({ version: 7, smallestUsefulVersion: 5 });
+    const reason: unknown = work.signal.reason;
+    assert(reason instanceof GroupStale);
+    assert.match(reason.message, /its newest token is of version 4, and only 5 or newer/);
+  });
+
   it('work on a ticket continues while no token is drawn, because the newest version will draw them all', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);

@@ -110,6 +110,22 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await learner.ticketsSoFar(), 4);
   });
 
+  it('the broker reports the tickets that wait for an actor, and the actors that wait for one', async () => {
+    const { opened, open } = gate();
+    assert.deepEqual(await learner.tickets.demand(), { undelivered: 0, requests: 0 });
+    for (const order of [0, 1, 2]) await issue(order);
+    await issue(0, { split: 'eval' });
+    void takeTickets(() => opened);
+    await until(async () => (await learner.tickets.demand()).undelivered === 2);
+    assert.equal((await learner.tickets.demand()).requests, 0);
+    void takeTickets(() => opened);
+    void takeTickets(() => opened);
+    void takeTickets(() => opened);
+    await until(async () => (await learner.tickets.demand()).requests === 1);
+    assert.equal((await learner.tickets.demand()).undelivered, 0);
+    open();
+  });
+
   it('the broker reports waiting messages, their age and the number of leased ones', async () => {
     const { opened, open } = gate();
     void takeTickets(() => opened);

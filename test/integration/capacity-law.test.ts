@@ -102,3 +102,67 @@ describe('a learner whose window drops', limits, () => {
     assert(staleness.max <= 1);
   });
 });
+
+describe('a learner whose bound holds for tokens', limits, () => {
+  it('a learner trains on a slow group of several versions without its tokens beyond the bound', async () => {
+    await using ground = await TrainingGround.prepare('tokens');
+    const bound = 4;
+    const learner = ground.learner({
+      ...{ 'max-steps': 12, 'max-steps-off-policy': bound, 'window-policy': 'tokens' },
+    });
+    const { broker } = ground;
+    await new RunConfigStore(broker).wait(AbortSignal.timeout(60_000));
+
+    // An actor that begins the first ticket with version 0, and ends it when that is beyond the bound.
+    const [taken, late] = [gate(), gate()];
+    const stop = new AbortController();
+    const { signal } = stop;
+    const slow = consume(
+      broker,
+      'tickets.train',
+      Ticket,
+      { signal, log: silent, stage: 'actor', concurrency: 1 },
+      async ({ value: ticket }) => {
+        assert.equal(ticket.order, 0);
+        taken.open();
+        await late.opened;
+        const newest = (await broker.policy.current())!.version;
+        assert(newest > bound);
+        const rollouts = [2, 3, 4, 5].map((token) =>
+          rollout(3, {
+            tokens: Int32Array.of(token, 0, 0),
+            behaviorLogprobs: Float32Array.of(-2, -2, -2),
+            versions: [
+              [0, 2],
+              [newest, 1],
+            ],
+          }),
+        );
+        const group = rolloutGroup({ ticket, rollouts });
+        const msgId = `${ticket.ticketId}.0`;
+        await broker.publish(broker.names.subjects.rollouts('slow'), RolloutGroup, group, {
+          msgId,
+          signal,
+        });
+        stop.abort();
+      },
+    );
+    await taken.opened;
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await trained(learner, bound + 2);
+    late.open();
+    await slow;
+
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { groups, staleness } = Summary.parse(await ground.summary());
+    assert.deepEqual([groups.trained, groups.stale, groups.dead], [12 * 4, 0, 0]);
+    assert(staleness.max <= bound); // of what was trained on
+    const steps = await ground.metrics();
+    const masked = steps.map((metrics) => metrics['stale_tokens/count']);
+    assert.deepEqual(
+      masked.filter((count) => count !== 0),
+      [4 * 2],
+    );
+  });
+});

@@ -9,6 +9,7 @@ import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
 
 const bound = ticketBound(1, 4); // of the learner of a training ground
+const allAtOnce = { 'tickets-ahead': bound };
 const hourMs = 3_600_000;
 
 /** An attack that an actor's key allows: it takes a ticket and asks the server to wait for an hour. */
@@ -38,7 +39,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
     await using ground = await TrainingGround.prepare('held');
     const { broker } = ground;
     const { tickets } = broker.names.streams;
-    const learner = ground.learner({ 'max-steps': 4, 'ticket-deadline-seconds': 3 });
+    const learner = ground.learner({ ...allAtOnce, 'max-steps': 4, 'ticket-deadline-seconds': 3 });
     await until(async () => (await broker.depths()).tickets === bound);
     const oldest = await hoard(broker, 'tickets.train');
     await broker.link.jsm.streams.deleteMessage(tickets, oldest + 2); // as if acknowledged
@@ -72,7 +73,10 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
   it('a restarted learner revokes held tickets as early as before if training depends on them', async () => {
     await using ground = await TrainingGround.prepare('held-resumed');
     const { broker } = ground;
-    const first = ground.learner({ 'lease-seconds': 2, 'checkpoint-every-steps': 1 });
+    const first = ground.learner({
+      ...allAtOnce,
+      ...{ 'lease-seconds': 2, 'checkpoint-every-steps': 1 },
+    });
     const actor = ground.actor('actor-0');
     await ground.startScoring({ isCorrect: (_rollout, index) => index % 2 === 0 });
     await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 4);
@@ -105,7 +109,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
   it('a restarted learner reads from the stream which tickets are outstanding', async () => {
     await using ground = await TrainingGround.prepare('held-again');
     const { broker } = ground;
-    const first = ground.learner({ 'max-steps': 4 });
+    const first = ground.learner({ ...allAtOnce, 'max-steps': 4 });
     await until(async () => (await broker.depths()).tickets === bound);
     await hoard(broker, 'tickets.train');
     await first.stop('SIGKILL');

@@ -15,7 +15,7 @@ describe('a run whose queues lose what they had acknowledged', { timeout: 240_00
     const keep = async (queue: 'tickets' | 'rollouts', count: number) => {
       return (await broker.link.jsm.streams.purge(streams[queue], { keep: count })).purged;
     };
-    const learner = ground.learner({ 'max-steps': 4 });
+    const learner = ground.learner({ 'max-steps': 4, 'tickets-ahead': bound });
     await until(async () => (await broker.depths()).tickets === bound);
     const lostTickets = await keep('tickets', 5);
     ground.actor('actor-0');

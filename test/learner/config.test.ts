@@ -99,6 +99,32 @@ describe("the learner's configuration", () => {
       ['--window-policy', 'drop', '--max-steps-off-policy', '0'],
       /--window-policy .* nothing to drop one for; choose wait/,
     ],
+    [
+      ['--window-policy', 'tokens', '--max-steps-off-policy', '0'],
+      /--window-policy .* nothing to mask; choose wait/,
+    ],
+    [
+      ['--window-policy', 'tokens', '--sample-lag', '1'],
+      /--window-policy .* keeps each answer on one version.*; choose wait or drop/,
+    ],
+    [
+      ['--window-policy', 'tokens', '--correction', 'sequence_weights'],
+      /--correction .* trains on a part of an answer, but sequence_weights multiply .*; choose token_weights or in_loss/,
+    ],
+    [
+      ['--window-policy', 'tokens', '--mask', 'geometric'],
+      /--mask .* geometric judges the ratios of all its tokens; choose icepop or none/,
+    ],
+    [['--window-policy', 'tokens', '--mask', 'sequence'], /--mask .* choose icepop or none/],
+    [
+      ['--window-policy', 'tokens', '--loss', 'dro', '--num-substeps', '2'],
+      /--num-substeps .* dro would pull the masked tokens/,
+    ],
+    [
+      ['--tickets-ahead', '3', '--max-steps-off-policy', '0'],
+      /--tickets-ahead .* trains synchronously, so all tickets of a version are issued at once; remove it/,
+    ],
+    [['--tickets-ahead', '3', '--sample-lag', '1'], /--tickets-ahead .* --sample-lag delays them/],
     [['--num-substeps', '5'], /--num-substeps .* must divide --groups-per-batch, which is 64/],
     [
       ['--num-substeps', '16', '--num-minibatches', '8'],

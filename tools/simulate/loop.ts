@@ -1,4 +1,5 @@
 import { Admission, type Minibatch, type TicketOffer } from '../../learner/groups/admission.js';
+import { ticketsWanted } from '../../shared/rl/capacity.js';
 import { smallestUsefulVersion } from '../../shared/rl/staleness.js';
 import { EventQueue } from './event-queue.js';
 import { Measures, type Outcome } from './measures.js';
@@ -51,7 +52,7 @@ class Loop {
         numSubsteps: 1,
         numMinibatches: setting.numMinibatches,
         maxStepsOffPolicy: bound,
-        windowPolicy: window === 'wait' ? 'wait' : 'drop',
+        windowPolicy: window,
         maxSteps: setting.steps,
       },
       { step: 0, version: 0 },
@@ -87,8 +88,9 @@ class Loop {
   }
 
   #issue(): boolean {
-    const isDue = this.#policy.isIssuedWhenStarted !== true;
-    if (!isDue && (this.#tickets.length > 0 || !this.#hasFreeActor)) return false;
+    const { ticketsAhead: ahead = Infinity } = this.#policy;
+    const demand = { undelivered: this.#tickets.length, requests: this.#freeActors };
+    if (ticketsWanted(demand, ahead) === 0) return false;
     const offer = this.#admission.offer();
     if (offer === undefined) return false;
     this.#admission.issue();
@@ -96,13 +98,14 @@ class Loop {
     return true;
   }
 
-  get #hasFreeActor(): boolean {
+  /** Groups that actors could begin now. */
+  get #freeActors(): number {
     const { groupsInFlight = Infinity, maxReady = Infinity } = this.#policy;
-    return this.#pool.groupsInFlight < groupsInFlight && this.#ready < maxReady;
+    return this.#ready < maxReady ? groupsInFlight - this.#pool.groupsInFlight : 0;
   }
 
   #start(): boolean {
-    const ticket = this.#hasFreeActor ? this.#tickets.shift() : undefined;
+    const ticket = this.#freeActors > 0 ? this.#tickets.shift() : undefined;
     if (ticket === undefined) return false;
     const { order, attempt } = ticket;
     const { problems, spareAnswers = 0 } = this.#policy;
@@ -114,9 +117,8 @@ class Loop {
 
   #arrive(group: SampledGroup): void {
     const { order, attempt, version } = group;
-    // With a bound on tokens, a group has time until its newest token is too old.
-    const newest = this.#admission.publishedVersion;
-    const sampledBy = [this.#policy.window === 'tokens' ? newest : version];
+    const { isAdopting = false } = this.#policy;
+    const sampledBy = isAdopting ? [version, this.#admission.publishedVersion] : [version];
     this.#admission.arrive(order, group, sampledBy, attempt);
     this.#ready += 1;
     this.#act();

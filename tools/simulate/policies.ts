@@ -1,19 +1,17 @@
+import { usualTicketsAhead } from '../../shared/rl/capacity.js';
+import type { WindowPolicy } from '../../shared/rl/window.js';
 import type { Setting } from './loop.js';
 import { expectedLongestFirst, tailFirst } from './ticket-order.js';
 import type { Trace } from './trace.js';
 
 /** What learner and actors decide. */
 export interface Policy {
-  /**
-   * `wait` and `drop` as in the product. With `tokens` the bound holds for tokens instead of groups: a group is never late, and
-   * its tokens that are older than the bound when it is trained are masked.
-   */
-  readonly window: 'wait' | 'drop' | 'tokens';
+  readonly window: WindowPolicy;
   readonly bound: number; // in versions: max_steps_off_policy
   /** Groups that the actors hold at once; as many as there are tickets unless given. */
   readonly groupsInFlight?: number | undefined;
-  /** A ticket is issued when an actor is free, instead of as soon as the capacity law allows. */
-  readonly isIssuedWhenStarted?: boolean;
+  /** Tickets that may wait for an actor, as in the product; as many as the capacity law allows unless given. */
+  readonly ticketsAhead?: number;
   /** No group is started while this many wait to be trained on. */
   readonly maxReady?: number;
   /** A running answer adopts a new version between two tokens. */
@@ -71,7 +69,10 @@ export const policies = {
   tokens: {
     about: 'the bound holds for tokens: older ones are masked, and answers adopt new versions',
     isExact: false,
-    decide: () => ({ window: 'tokens', isAdopting: true }),
+    decide: ({ setting: { groupsPerBatch } }) => {
+      const ticketsAhead = usualTicketsAhead(groupsPerBatch);
+      return { window: 'tokens', isAdopting: true, ticketsAhead };
+    },
   },
   'longest-first': {
     about: 'wait, with the longest of the next --lookahead groups first, by a prediction',
@@ -94,13 +95,16 @@ export const policies = {
     about: 'wait; an actor starts a group only while less than a batch waits to be trained on',
     isExact: true,
     decide: ({ setting: { groupsPerBatch } }) => {
-      return { window: 'wait', isIssuedWhenStarted: true, maxReady: groupsPerBatch };
+      return { window: 'wait', ticketsAhead: 0, maxReady: groupsPerBatch };
     },
   },
   'just-in-time': {
-    about: 'wait; a ticket is issued only when an actor is free (see --groups-in-flight)',
+    about:
+      'wait; a quarter of a batch of tickets waits for actors at most (see --groups-in-flight)',
     isExact: true,
-    decide: () => ({ window: 'wait', isIssuedWhenStarted: true }),
+    decide: ({ setting: { groupsPerBatch } }) => {
+      return { window: 'wait', ticketsAhead: usualTicketsAhead(groupsPerBatch) };
+    },
   },
 } as const satisfies Record<string, NamedPolicy>;
 

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import {
   backendMember,
   learnerMember,
+  usualConcurrency,
   workerMembers,
   type RunPlaces,
 } from '../../../cli/processes/members.js';
@@ -111,6 +112,29 @@ describe('the actors of a run', () => {
     assert.deepEqual(await sources({ adapterStore: '/mnt/a' }, 'https://store.example'), [
       '--adapter-sources=https://store.example,/mnt/a/r',
     ]);
+  });
+
+  it('the actors of a run are told how many groups to sample at once and how to cut answers if the run was', async () => {
+    const flags = async (config: Partial<UpConfig>) => {
+      const { args } = await workerMembers({ ...UpConfig.parse({}), ...config }, places)
+        .at(-1)!
+        .command();
+      return args.filter((word) => /concurrency|segment/.test(word));
+    };
+    assert.deepEqual(await flags({}), []);
+    assert.deepEqual(await flags({ concurrency: 5 }), ['--concurrency=5']);
+    assert.deepEqual(await flags({ segmentTokens: 64 }), ['--segment-tokens=64']);
+  });
+
+  it('all actors together sample by default as many groups as the capacity law allows tickets', () => {
+    const each = (sampler: UpConfig['sampler'], actors: number, settings = {}) =>
+      usualConcurrency({ sampler, actors }, settings);
+    const small = { groupsPerBatch: 8, maxStepsOffPolicy: 2 };
+    assert.equal(each('onnx', 2, small), 12);
+    assert.equal(each('onnx', 5, small), 5);
+    assert.equal(each('onnx', 2, { ...small, maxStepsOffPolicy: 0 }), 4);
+    assert.deepEqual([each('onnx', 2), each('tinker', 1)], [16, 32]); // 192 tickets
+    assert.equal(each('vllm', 1), undefined); // the actor finds out
   });
 
   it('the processes of a run with the embedded backend get fp32 as its arithmetic', async () => {

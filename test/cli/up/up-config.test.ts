@@ -83,6 +83,20 @@ describe('the flags of npm start', () => {
     assert.doesNotMatch(text, /secret/);
   });
 
+  it('the flags of npm start are refused if the bound holds for tokens and answers adopt no versions', () => {
+    const tokens = ['--window-policy', 'tokens'];
+    load(tokens);
+    assert.match(
+      complaint([...tokens, '--no-in-flight-updates']),
+      /--window-policy tokens needs answers that adopt .*; remove --no-in-flight-updates/,
+    );
+    assert.match(
+      complaint([...tokens, '--sampler', 'tinker']),
+      /--segment-tokens .*; with --sampler tinker give one, such as 256/,
+    );
+    load([...tokens, '--sampler', 'tinker', '--segment-tokens', '64']);
+  });
+
   it('the flags of npm start ask for the facts about a server that only the user knows', () => {
     const text = complaint(['--backend-url', 'http://127.0.0.1:10610']);
     assert.match(text, /--api-key .*TINKER_API_KEY/);

@@ -177,7 +177,8 @@ async function pass(
 ): Promise<number> {
   const isNearBase = settings.extraTerms.klPenalty > 0;
   const backends = { run, base: isNearBase ? base : undefined };
-  const [prepared] = await prepareMinibatches(backends, settings, [groups]);
+  const law = { version: 0, maxStepsOffPolicy: Infinity, rewinds: [] };
+  const [prepared] = await prepareMinibatches(backends, settings, [groups], law);
   return (await sendMinibatch(run, settings, prepared!)).lossSum;
 }
 

@@ -9,7 +9,7 @@ import { graceMs } from '../../../learner/session/time-limits.js';
 import { runAccount } from '../../../shared/broker/permissions.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { packageRoot } from '../../../shared/base/package-root.js';
-import { complaints, kustomize } from '../../support/kubernetes.js';
+import { complaints, kustomize, type KubernetesObject } from '../../support/kubernetes.js';
 import {
   environmentOf,
   fateOf,
@@ -280,7 +280,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('the overlay scales only actors, by tickets, and the reward service, by rollouts', () => {
+      it('the overlay scales only actors, by tickets, and the reward service, by rollouts', async () => {
         const scaled = of('ScaledObject') as unknown as ScaledObject[];
         if (overlay === 'dev') {
           assert.deepEqual(scaled, []);
@@ -294,6 +294,18 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
           ['actor', 'actors-train'],
           ['reward-service', 'reward'],
         ]);
+        // The learner's demand, through a Service that selects its pod, at the port of its metrics.
+        const [, demand] = scaled[0]!.spec.triggers;
+        const { namespace } = (scaled[0] as unknown as KubernetesObject).metadata;
+        assert.equal(demand!.metadata['url'], `http://learner.${namespace}:9090/metrics`);
+        assert.equal(demand!.metadata['valueLocation'], 'rl_ticket_demand');
+        const issuer = await readFile(join(packageRoot, 'learner/groups/ticket-issuer.ts'), 'utf8');
+        assert(issuer.includes("name: 'rl_ticket_demand'"));
+        assert.equal(
+          demand!.metadata['targetValue'],
+          scaled[0]!.spec.triggers[0]!.metadata['lagThreshold'],
+        );
+        assert(of('Service').some(({ metadata }) => metadata.name === 'learner'));
         for (const { spec } of scaled) {
           const target = objects.find(
             ({ kind, metadata }) =>

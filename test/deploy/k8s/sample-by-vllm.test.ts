@@ -185,6 +185,7 @@ describe('the component whose actors sample on vLLM', { timeout: 120_000 }, asyn
     )!.spec;
     assert.equal(triggers[0]!.metadata['lagThreshold'], actorSet['ACTOR_CONCURRENCY']);
     assert.equal(triggers[0]!.metadata['consumer'], 'actors-train');
+    assert.equal(triggers[1]!.metadata['targetValue'], actorSet['ACTOR_CONCURRENCY']);
     const target = objects.find(
       ({ kind, metadata }) => kind === scaleTargetRef.kind && metadata.name === 'actor',
     ) as unknown as Workload;

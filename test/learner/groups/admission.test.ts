@@ -11,15 +11,17 @@ const limits = fc
     numSubsteps: fc.integer({ min: 1, max: 2 }),
     maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
     sampleLag: fc.constantFrom(0, 0, 1, 2),
-    windowPolicy: fc.constantFrom('wait', 'drop'),
+    windowPolicy: fc.constantFrom('wait', 'drop', 'tokens'),
     maxSteps: fc.integer({ min: 1, max: 6 }),
   })
   .map(({ minibatchSize, ...rest }) => ({
     ...rest,
-    sampleLag: Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
+    sampleLag:
+      rest.windowPolicy === 'tokens' ? 0 : Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
     groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
   }));
 const waitingLimits = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
+const aheads = fc.constantFrom(1, 2, Infinity);
 const choices = fc.array(fc.nat(), { maxLength: 400, size: 'max' });
 const fates = fc
   .array(
@@ -41,10 +43,10 @@ const fates = fc
 
 describe('admission under any interleaving of actors and backend', () => {
   it('admission keeps the capacity law and the staleness bound, and every run ends', () => {
-    let stale = 0;
+    let [stale, partlyStale] = [0, 0];
     fc.assert(
-      fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
-        const model = new FleetModel(bounds, fateOf);
+      fc.property(limits, fates, choices, aheads, (bounds, fateOf, moves, ahead) => {
+        const model = new FleetModel(bounds, fateOf, ahead);
         for (const move of moves) model.move(move);
         model.drain();
         const { table, step } = model.admission;
@@ -54,16 +56,18 @@ describe('admission under any interleaving of actors and backend', () => {
         const trained = model.batches.flat();
         assert.equal(new Set(trained).size, trained.length);
         stale += model.stale;
+        partlyStale += model.partlyStale;
       }),
       { numRuns: 400 },
     );
     assert(stale > 0); // otherwise the backstop of the bound is not tested
+    assert(partlyStale > 0); // otherwise no group had an age beyond it
   });
 
   it('admission that waits drops no group as stale and trains every trainable ticket', () => {
     fc.assert(
-      fc.property(waitingLimits, fates, choices, (bounds, fateOf, moves) => {
-        const model = new FleetModel(bounds, fateOf);
+      fc.property(waitingLimits, fates, choices, aheads, (bounds, fateOf, moves, ahead) => {
+        const model = new FleetModel(bounds, fateOf, ahead);
         for (const move of moves) model.move(move);
         model.drain();
         assert.equal(model.admission.table.counts.stale, 0);
@@ -170,6 +174,15 @@ describe('admission with one group per step and one step off-policy', () => {
     assert.equal(admission.publishLag, 1);
     admission.recordPublished(2);
     assert.equal(admission.publishLag, 0);
+  });
+
+  it('admission has an offer while the capacity law leaves room or a ticket is to be issued again', () => {
+    const admission = new Admission<string>(bounds, { step: 0, version: 0 });
+    assert(admission.hasOffer);
+    issueAll(admission);
+    assert.deepEqual([admission.hasOffer, admission.room, admission.demand], [false, 0, 2]);
+    admission.table.giveUp(0);
+    assert.deepEqual([admission.hasOffer, admission.room, admission.demand], [true, 0, 2]);
   });
 
   it('admission refuses a group that a crash made too old, and reissues its ticket once', () => {

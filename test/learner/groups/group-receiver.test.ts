@@ -8,6 +8,7 @@ import { Certificates } from '../../../learner/groups/certificates.js';
 import { GroupReceiver, type ArrivedGroup } from '../../../learner/groups/group-receiver.js';
 import { GroupStats } from '../../../learner/groups/group-stats.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
+import { unpaced } from '../../../learner/groups/ticket-pace.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
@@ -109,6 +110,7 @@ class Bench {
         tickets: this.tickets,
         receiver: this.receiver,
         changes: this.#changes,
+        pace: unpaced,
         publish: (ticket) => {
           this.published.push(ticket);
           return Promise.resolve();

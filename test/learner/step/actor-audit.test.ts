@@ -75,7 +75,7 @@ describe('ActorAudit', () => {
       return { trained, pairs };
     });
     return audit.observe(
-      { version, rewinds: [] },
+      { version, maxStepsOffPolicy: Infinity, rewinds: [] },
       made.map(({ trained }) => trained),
       made.map(({ pairs }) => ({ rollouts: pairs })),
     );

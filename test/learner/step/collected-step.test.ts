@@ -32,6 +32,7 @@ describe('an open step of two optimizer steps on two minibatches each', () => {
         scope,
         run: backend as never,
         base: undefined,
+        admission: { rewinds: [] },
         idle: new IdleClock(() => 0),
         learningRates: new LearningRateSchedule(config, progress, () => 0),
       },

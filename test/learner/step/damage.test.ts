@@ -18,6 +18,8 @@ const answer = (data: readonly Datum[]) =>
   });
 const run = { forwardBackward: answer, forward: answer };
 
+const law = { version: 0, maxStepsOffPolicy: 0, rewinds: [] };
+
 /** A step of groups with rewards 1 and 0; the liar's group claims this logprob for one of its tokens. */
 async function damage(config: PassSettings, claim: number, others = 2) {
   const honest = Array.from({ length: others }, (_, i) => `honest-${i}`);
@@ -31,7 +33,7 @@ async function damage(config: PassSettings, claim: number, others = 2) {
     scored.scores[1] = { ...scored.scores[1]!, reward: 0 };
     return scored;
   });
-  const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [made]);
+  const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [made], law);
   const result = await sendMinibatch(run, config, prepared!);
   const trained = made.map((scored): TrainedGroup => {
     const group = { scored, seq: 0, sampledBy: [0], arrivedAtVersion: 0 };

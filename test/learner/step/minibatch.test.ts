@@ -47,6 +47,8 @@ describe('datumOf, for prompt 5 6 7 and completion 1 2', () => {
   });
 });
 
+const anyAge = { version: 0, maxStepsOffPolicy: Infinity, rewinds: [] };
+
 /** Answers with the same logprob everywhere and records its calls in order. */
 class FakeBackend implements MinibatchBackend {
   readonly calls: { name: string; data: readonly Datum[]; loss: string; config: object }[] = [];
@@ -70,7 +72,7 @@ class FakeBackend implements MinibatchBackend {
 
 describe('a minibatch of one group with rewards 1 and 0', () => {
   const pass = async (backend: FakeBackend, config: PassSettings): Promise<MinibatchResult> => {
-    const [prepared] = await prepareMinibatches(backend, config, [[scored]]);
+    const [prepared] = await prepareMinibatches(backend, config, [[scored]], anyAge);
     return sendMinibatch(backend, config, prepared!);
   };
   const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(2), rollout(4)] }) });
@@ -257,10 +259,11 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
       }),
     });
     const backend = new FakeBackend();
-    const [prepared] = await prepareMinibatches(backend, settings, [[mixed]]);
+    const [prepared] = await prepareMinibatches(backend, settings, [[mixed]], anyAge);
     const result = await sendMinibatch(backend, settings, prepared!);
     const group = { scored: mixed, seq: 1, sampledBy: [0, 1], arrivedAtVersion: 2 };
-    const report = reportStep(settings, 2, [{ group, staleness: 2, substep: 0 }], [result]);
+    const trained = [{ group, staleness: 2, substep: 0 }];
+    const report = reportStep({ ...settings, maxStepsOffPolicy: 2 }, 2, trained, [result]);
     assert.equal(report['kl_sample_train_v1/staleness_2'], 7 / 8);
     assertClose(
       [report['kl_sample_train_v1/staleness_1']!],
@@ -284,7 +287,7 @@ describe('the ages of a group whose tokens are of versions 3 and 5, trained on b
   const age = (report: Record<string, number>, of: string) => report[`staleness/${of}`];
 
   it('the step report splits the age of a group into in flight and in queue', () => {
-    const config = runConfig({ numSubsteps: 2 });
+    const config = runConfig({ numSubsteps: 2, maxStepsOffPolicy: 3 });
     const report = reportStep(config, 6, [{ group, staleness: 3, substep: 1 }], []);
     assert.deepEqual([age(report, 'mean'), age(report, 'max')], [3, 3]);
     assert.deepEqual([age(report, 'in_flight/mean'), age(report, 'in_queue/mean')], [2, 1]);
@@ -334,7 +337,7 @@ describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => 
 
   it('a whole batch gets its proximal logprobs from one forward pass before anything is trained', async () => {
     const backend = new FakeBackend();
-    const prepared = await prepareMinibatches(backend, settings, minibatches);
+    const prepared = await prepareMinibatches(backend, settings, minibatches, anyAge);
     assert.deepEqual(
       backend.calls.map(({ name, data }) => [name, data.length]),
       [['forward', 4]],
@@ -358,7 +361,7 @@ describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => 
       advantage: 'batch_std',
       correction: runConfig().correction,
     } as const;
-    const prepared = await prepareMinibatches(new FakeBackend(), config, minibatches);
+    const prepared = await prepareMinibatches(new FakeBackend(), config, minibatches, anyAge);
     const deviation = Math.sqrt((1 / 4 + 1 / 4 + 1 + 1) / 4) + 1e-6;
     const advantages = prepared.map(({ data }) => data[0]!.inputs.advantages![2]!);
     assertClose(advantages, [0.5 / deviation / 4, 1 / deviation / 4], 1e-7);

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { EarlyCancel, GroupStale } from '../../../actor/early-cancel.js';
 import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
+import { unpaced } from '../../../learner/groups/ticket-pace.js';
 import { orderOf } from '../../../shared/base/ticket-name.js';
 import type { Random } from '../../../shared/base/random.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
@@ -129,6 +130,7 @@ export class CrashModel {
         tickets,
         receiver,
         changes,
+        pace: unpaced,
         publish: (ticket) => {
           this.#tickets.publish(`${ticket.ticketId}.${ticket.attempt}`, ticket);
           if (!crashes) return Promise.resolve();

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { Admission, type AdmissionLimits } from '../../../learner/groups/admission.js';
-import { ticketBound } from '../../../shared/rl/capacity.js';
+import { ticketBound, ticketsWanted } from '../../../shared/rl/capacity.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
 
 export interface Sampled {
@@ -32,9 +32,11 @@ export class FleetModel {
   /** The orders of each step's groups, as they were taken. */
   readonly batches: number[][] = [];
   stale = 0; // groups that arrived too late
+  partlyStale = 0; // trained groups with tokens beyond the bound
   abandoned = 0; // groups that were given up during sampling, as they would have been too late
   readonly #limits: AdmissionLimits;
   readonly #fateOf: (order: number) => Fate;
+  readonly #ahead: number;
   readonly #queue: IssuedTicket[] = [];
   readonly #actors: Actor[] = [];
   readonly #scored: Sampled[] = [];
@@ -45,9 +47,11 @@ export class FleetModel {
   #batch: number[] = [];
   #nextToPublish = 1;
 
-  constructor(limits: AdmissionLimits, fateOf: (order: number) => Fate) {
+  /** @param ahead tickets that may wait for an actor; Infinity: they are issued as early as the law allows. */
+  constructor(limits: AdmissionLimits, fateOf: (order: number) => Fate, ahead = Infinity) {
     this.#limits = limits;
     this.#fateOf = fateOf;
+    this.#ahead = ahead;
     this.admission = new Admission<Sampled>(limits, { step: 0, version: 0 });
   }
 
@@ -94,6 +98,9 @@ export class FleetModel {
   /** The learner offers a ticket, and in a later move learns that the stream has it. */
   readonly #issue = (): boolean => {
     if (this.#offered === undefined) {
+      const requests = this.#actors.filter(({ ticket }) => ticket === undefined).length;
+      const demand = { undelivered: this.#queue.length, requests };
+      if (ticketsWanted(demand, this.#ahead) === 0) return false;
       this.#offered = this.admission.offer();
       return this.#offered !== undefined;
     }
@@ -203,10 +210,13 @@ export class FleetModel {
     const { version } = this.admission;
     const minibatch = this.admission.unconfirmedSteps < 2 ? this.admission.cut() : undefined;
     if (minibatch === undefined) return refused > 0;
+    assert.equal(minibatch.version, version);
     minibatch.groups.forEach(({ sampledBy }, i) => {
       const staleness = version - Math.min(...sampledBy);
       assert.equal(minibatch.staleness[i], staleness);
-      assert(staleness >= 0 && staleness <= this.#limits.maxStepsOffPolicy, `${staleness} steps`);
+      const decisive = this.#isForTokens ? version - Math.max(...sampledBy) : staleness;
+      assert(decisive >= 0 && decisive <= this.#limits.maxStepsOffPolicy, `${decisive} steps`);
+      if (staleness > this.#limits.maxStepsOffPolicy) this.partlyStale += 1;
     });
     this.#batch.push(...minibatch.orders);
     if (minibatch.isLastOfStep) {
@@ -238,7 +248,8 @@ export class FleetModel {
       const { ticket, sampledBy } = actor;
       if (ticket === undefined) continue;
       const isConsumed = ticket.order < table.consumedBelow;
-      if (!isConsumed && sampledBy[0]! >= useful) continue;
+      const decisive = this.#isForTokens ? sampledBy.at(-1)! : sampledBy[0]!;
+      if (!isConsumed && decisive >= useful) continue;
       this.#acknowledge(ticket);
       Object.assign(actor, { ticket: undefined, sampledBy: [] });
       if (isConsumed) continue;
@@ -254,6 +265,11 @@ export class FleetModel {
         : [],
     );
     return busy[who % Math.max(1, busy.length)];
+  }
+
+  /** Whether the bound holds for tokens instead of groups. */
+  get #isForTokens(): boolean {
+    return this.#limits.windowPolicy === 'tokens';
   }
 
   /** Whether each ticket names the version that must sample it. */

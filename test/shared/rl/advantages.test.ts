@@ -119,6 +119,17 @@ describe('advantage scales of groups with 2 and 3, and 5 and 10 tokens, two mini
   });
 });
 
+describe('advantage scales of a group of which one answer has no token left to train on', () => {
+  it('the answer has the scale 0 and does not count in the mean over rollouts', () => {
+    const context = { numMinibatches: 1, maxTokens: 16 };
+    const scales = (normalization: Normalization) =>
+      advantageScales(normalization, [[2, 0, 3]], context).flat();
+    assertClose(scales('none'), [1, 0, 1]);
+    assertClose(scales('sequence'), [1 / 4, 0, 1 / 6]);
+    assertClose(scales('token'), [1 / 5, 0, 1 / 5]);
+  });
+});
+
 describe('a length penalty of 0.5 on answers of 4 to 12 tokens', () => {
   const penalty = { weight: 0.5, freeTokens: 4 };
   it('the length penalty grows in proportion beyond the free tokens, up to its weight', () => {

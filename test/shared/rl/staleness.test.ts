@@ -1,9 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { ticketBound, ticketRoom } from '../../../shared/rl/capacity.js';
 import {
-  deadline,
+  ticketBound,
+  ticketRoom,
+  ticketsWanted,
+  usualTicketsAhead,
+} from '../../../shared/rl/capacity.js';
+import {
+  freshness,
   type Rewind,
   rewindsInReach,
   smallestUsefulVersion,
@@ -14,7 +19,8 @@ describe('staleness', () => {
   it('staleness is counted from the oldest token', () => {
     assert.equal(staleness(7, [5], []), 2);
     assert.equal(staleness(7, [7, 6, 4], []), 3);
-    assert.equal(deadline(7, [6, 4], 4, []), 8);
+    assert.equal(freshness(7, [6, 4], []), 1);
+    assert.equal(freshness(9, [6, 4], [{ from: 9, to: 4 }]), 0); // 6 belongs to lost steps
   });
 
   describe('after version 4 was restored as version 9', () => {
@@ -156,5 +162,18 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
     const synchronous = { ...start, maxStepsOffPolicy: 0 };
     assert.equal(ticketRoom(synchronous), 8);
     assert.equal(ticketRoom({ ...synchronous, samplingVersion: 4 }), 0);
+  });
+});
+
+describe('the pace of tickets', () => {
+  it('actors want a ticket for each group that they could begin, and a few that wait for them', () => {
+    assert.equal(ticketsWanted({ undelivered: 0, requests: 5 }, 2), 7);
+    assert.equal(ticketsWanted({ undelivered: 1, requests: 0 }, 2), 1);
+    assert.equal(ticketsWanted({ undelivered: 2, requests: 0 }, 2), 0);
+    assert.equal(ticketsWanted({ undelivered: 9, requests: 3 }, 2), 0);
+  });
+
+  it('by default a quarter of a batch waits for actors, and at least one ticket', () => {
+    assert.deepEqual([1, 4, 6, 64].map(usualTicketsAhead), [1, 1, 2, 16]);
   });
 });

@@ -73,7 +73,9 @@ describe('the window that drops, two groups a step, at version 0', () => {
 
   it('the window that drops takes the first tickets first', () => {
     const tickets = [here(0, 2), away(1, 2), here(2, 2), here(3, 2)];
-    assert.deepEqual(chooseGroups('drop', tickets, step, 2), [0, 2]);
+    for (const policy of ['drop', 'tokens'] as const) {
+      assert.deepEqual(chooseGroups(policy, tickets, step, 2), [0, 2]);
+    }
   });
 
   it('the window that drops does not wait for a group that must be in this step', () => {

@@ -77,7 +77,10 @@ describe('npm run simulate', () => {
   });
 
   it('the help names every policy', async () => {
-    assert.match(await simulateText(['--help'], {}), /^ {2}just-in-time {3}wait; a ticket is/m);
+    assert.match(
+      await simulateText(['--help'], {}),
+      /^ {2}just-in-time {3}wait; a quarter of a batch/m,
+    );
   });
 });
 
