@@ -14,12 +14,12 @@ import {
   Advantages,
   checkAdvantages,
   checkObjective,
-  checkSolutions,
   correctionOf,
   extraTerms,
   lossConfig,
   Objective,
 } from './settings/objective.js';
+import { checkSupervised, supervisedOf, SupervisedSettings } from './settings/supervised.js';
 import { Audit, checkEvaluation, Duration, Evaluation, Stops } from './settings/run-control.js';
 import {
   Batches,
@@ -27,6 +27,7 @@ import {
   checkOptimizer,
   Optimizer,
   scheduleOf,
+  startOf,
   Task,
 } from './settings/training.js';
 
@@ -41,6 +42,7 @@ export const LearnerConfig = z
     ...Objective.shape,
     ...Advantages.shape,
     ...Optimizer.shape,
+    ...SupervisedSettings.shape,
     ...Stops.shape,
     ...Audit.shape,
   })
@@ -49,9 +51,9 @@ export const LearnerConfig = z
       issues.push({ code: 'custom', input: value, path: [key], message });
     };
     checkTask(value, addIssue);
-    checkBatches(value, addIssue);
+    if (value.data === undefined) checkBatches(value, addIssue);
     checkObjective(value, addIssue);
-    checkSolutions(value, addIssue);
+    checkSupervised(value, addIssue);
     checkAdvantages(value, addIssue);
     checkOptimizer(value, addIssue);
     checkEvaluation(value, addIssue);
@@ -64,7 +66,12 @@ export type FittedConfig = LearnerConfig & Fitted;
 /** The run's configuration: the settings, and what was read from the model and the dataset. */
 export function runConfig(
   config: FittedConfig,
-  found: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'>,
+  {
+    examples,
+    ...found
+  }: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'> & {
+    readonly examples?: Parameters<typeof supervisedOf>[1];
+  },
 ): RunConfig {
   return {
     v: 2,
@@ -73,14 +80,22 @@ export function runConfig(
     ...found,
     sampling: valuesOf(sampling, config),
     ...valuesOf(batching, config),
+    ...supervisedOf(config, examples),
+    ...startOf(config),
     lora: { rank: config.loraRank, seed: config.seed },
-    loss: { name: config.loss, config: lossConfig(config) },
+    loss: lossOf(config),
     correction: correctionOf(config),
     ...valuesOf(advantages, config),
     extraTerms: extraTerms(config),
     adam: valuesOf(adam, config),
     schedule: scheduleOf(config),
   };
+}
+
+/** The loss of examples is always the cross-entropy. */
+function lossOf(config: FittedConfig): RunConfig['loss'] {
+  const loss = config.data === undefined ? config.loss : 'cross_entropy';
+  return { name: loss, config: lossConfig({ ...config, loss }) };
 }
 
 /**

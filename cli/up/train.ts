@@ -99,7 +99,9 @@ export async function train(options: TrainOptions): Promise<void> {
     await fleet.ready([backend.name], deadlineMs, signal);
     if (stop.stop.aborted) return;
   }
-  const workers = workerMembers(config, places);
+  // Examples need no actor and no reward, except to evaluate.
+  const isSampled = settings['data'] === undefined || settings['evalProblems'] !== 0;
+  const workers = isSampled ? workerMembers(config, places) : [];
   const learner = learnerMember(config, places, settings);
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 
@@ -158,8 +160,9 @@ async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
 }
 
 function goalOf(settings: UpRequest['settings']): Goal {
-  const { maxSteps, maxMinutes } = settings;
+  const { maxSteps, maxMinutes, epochs } = settings;
   return {
+    ...(typeof epochs === 'number' && { epochs }),
     ...(typeof maxSteps === 'number' && { maxSteps }),
     ...(typeof maxMinutes === 'number' && { maxMinutes }),
   };

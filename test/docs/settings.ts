@@ -20,6 +20,7 @@ import { LearnerConfig } from '../../learner/config.js';
 import { Connections } from '../../learner/settings/connections.js';
 import { Advantages, Objective } from '../../learner/settings/objective.js';
 import { Audit, Duration, Evaluation, Stops } from '../../learner/settings/run-control.js';
+import { SupervisedSettings } from '../../learner/settings/supervised.js';
 import { Batches, Optimizer, Task } from '../../learner/settings/training.js';
 import { LocalBackendConfig } from '../../local-backend/config.js';
 import { RewardServiceConfig } from '../../reward-service/config.js';
@@ -38,6 +39,7 @@ export const learnerSettings: readonly Settings[] = [
   { title: 'Loss and correction', shape: Objective.shape },
   { title: 'Advantages', shape: Advantages.shape },
   { title: 'Optimizer', shape: Optimizer.shape },
+  { title: 'Training on examples', shape: SupervisedSettings.shape },
   { title: 'How long, and checkpoints', shape: Duration.shape },
   { title: 'Evaluation', shape: Evaluation.shape },
   { title: 'When to give up', shape: Stops.shape },

@@ -1,8 +1,8 @@
-import { print, type Expression, type Operator } from '../../shared/tasks/countdown/parser.js';
-import type { Problem } from '../../shared/tasks/countdown/problem.js';
-import type { RewardSpec } from '../../shared/tasks/countdown/task.js';
-import * as rational from '../../shared/tasks/rational.js';
-import type { Rational } from '../../shared/tasks/rational.js';
+import { print, type Expression, type Operator } from './parser.js';
+import type { Problem } from './problem.js';
+import type { RewardSpec } from './task.js';
+import * as rational from '../rational.js';
+import type { Rational } from '../rational.js';
 import { SolverTables } from './solver-tables.js';
 
 export type Question = Pick<Problem, 'numbers' | 'target'>;
