@@ -20,6 +20,12 @@ const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
     of: ({ sums: { reward, rollouts } }) => (rollouts > 0 ? reward / rollouts : undefined),
   },
   {
+    jsonl: 'env/all/truncated',
+    prometheus: 'rl_truncated_fraction',
+    help: "Share of the last step's answers that were cut at the longest length, including those of skipped groups.",
+    of: ({ sums: { truncated, rollouts } }) => (rollouts > 0 ? truncated / rollouts : undefined),
+  },
+  {
     jsonl: 'length_ks_distance',
     prometheus: 'rl_length_ks_distance',
     help: 'Kolmogorov-Smirnov distance between the lengths of the newest answers and of those among them that were used.',
@@ -43,6 +49,7 @@ interface Sums {
   tokens: number;
   correct: number;
   formatted: number;
+  truncated: number;
   reward: number;
   negativeLogprobs: number;
   mixed: number;
@@ -134,8 +141,9 @@ export class GroupStats {
     const sums = this.#sums;
     sums.groups += 1;
     sums.rollouts += scores.length;
-    for (const { tokens, behaviorLogprobs } of group.rollouts) {
+    for (const { tokens, behaviorLogprobs, stopReason } of group.rollouts) {
       sums.tokens += tokens.length;
+      if (stopReason === 'length') sums.truncated += 1;
       for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
     }
     let correct = 0;
@@ -167,6 +175,7 @@ function noSums(): Sums {
     tokens: 0,
     correct: 0,
     formatted: 0,
+    truncated: 0,
     reward: 0,
     negativeLogprobs: 0,
     mixed: 0,
