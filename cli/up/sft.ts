@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import { describeFlags } from '../../shared/service/config-help.js';
 import type { Environment } from '../../shared/service/config.js';
 import { adam } from '../../shared/run/hyperparameters.js';
@@ -27,10 +28,14 @@ export const sftCommand: StartCommand = {
   defaults: { data: solverData },
 };
 
+const offered = <Shape extends object>(shape: Shape) =>
+  Object.fromEntries(Object.entries(shape).filter(([key]) => sftCommand.offers(key)));
+
+/** Its flags of the launcher. */
+export const sftShape: z.core.$ZodShape = offered(UpConfig.shape);
+
 /** What `offbeat sft` does, and its flags. */
 export async function sftHelp(): Promise<string> {
-  const offered = (shape: object) =>
-    Object.fromEntries(Object.entries(shape).filter(([key]) => sftCommand.offers(key)));
   const choices = offered(runSettings(await loadSchema('learner')));
   return `offbeat sft: trains on examples by cross-entropy, on this machine.
 
@@ -39,7 +44,7 @@ like one of offbeat up: --run NAME --resume continues it, and offbeat up --from 
 its weights. Without --epochs, --max-steps and --max-minutes it trains for one epoch.
 
 How to run it:
-${describeFlags(offered(UpConfig.shape), upService)}
+${describeFlags(sftShape, upService)}
 
 What to train:
 ${describeFlags(choices, upService)}

@@ -141,13 +141,15 @@ function signalRemedy(reward: number): string {
 export interface NextSteps {
   readonly folder: string; // of the run, absolute
   readonly runsDir: string; // as the flag has it
+  readonly modelDir?: string | undefined; // if it is not the embedded model's
 }
 
 /** @returns a line for each, with the command to type. */
-export function nextText(summary: Summary, { folder, runsDir }: NextSteps): string {
+export function nextText(summary: Summary, { folder, runsDir, modelDir }: NextSteps): string {
   const { run, steps } = summary;
   const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${runsDir}`;
   const which = `--run ${run}${elsewhere}`;
+  const model = modelDir === undefined ? '' : ` --model-dir ${modelDir}`;
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
   const limit = {
     max_steps: ` --max-steps ${Math.max(1, 2 * steps)}`,
@@ -160,7 +162,7 @@ export function nextText(summary: Summary, { folder, runsDir }: NextSteps): stri
     ['evaluate', `npx offbeat eval ${which}`],
     ...(summary.supervised === undefined
       ? []
-      : [['start RL', `npm start -- --from ${run}${elsewhere}`] as [string, string]]),
+      : [['start RL', `npm start -- --from ${run}${elsewhere}${model}`] as [string, string]]),
     // A resumed run would fail again for the same reason.
     ...(isGivenUp
       ? []

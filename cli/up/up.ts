@@ -149,7 +149,7 @@ function openScreen(json: boolean, env: Environment): Screen {
 
 async function conclude(
   folder: RunFolder,
-  { json, runsDir }: UpConfig,
+  { json, runsDir, modelDir }: UpConfig,
   screen: Screen,
   stop: StopSignals,
 ): Promise<number> {
@@ -167,7 +167,7 @@ async function conclude(
   const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else {
-    const next = nextText(summary, { folder: folder.path, runsDir });
+    const next = nextText(summary, { folder: folder.path, runsDir, modelDir });
     screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
   }
   return exitCode ?? (isGivenUp ? givenUpCode : 0);

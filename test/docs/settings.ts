@@ -15,6 +15,7 @@ import { NatsConfig, natsConfigService } from '../../cli/nats-config.js';
 import { SolveConfig, solveService } from '../../tools/solve/solve.js';
 import { StatusConfig } from '../../cli/status/status.js';
 import { SweepConfig, sweepService } from '../../tools/sweep/sweep.js';
+import { sftShape } from '../../cli/up/sft.js';
 import { UpConfig, upService } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { Connections } from '../../learner/settings/connections.js';
@@ -52,6 +53,7 @@ export const commandSettings: Readonly<
   Record<string, { readonly service: string; readonly shape: z.core.$ZodShape }>
 > = {
   up: { service: upService, shape: UpConfig.shape },
+  sft: { service: upService, shape: sftShape },
   learner: { service: 'learner', shape: LearnerConfig.shape },
   actor: { service: 'actor', shape: ActorConfig.shape },
   'reward-service': { service: 'reward-service', shape: RewardServiceConfig.shape },

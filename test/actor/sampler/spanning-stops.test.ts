@@ -32,12 +32,12 @@ describe('an answer whose end spans tokens', async () => {
     samplingParams: { ...sampling, seed: 3 },
   });
 
-  /** The group whose answers are the tokens of `text`, as far as they are sampled. */
-  async function answered(text: string) {
+  /** The group whose answers are these tokens, as far as they are sampled. */
+  async function answered(answer: Int32Array) {
     const maxContext = model.config.maxPositions;
     const request = groupRequest(asked, { task, dataset, tokenizer, maxContext });
     const forced = new Int32Array(request.maxTokens).fill(tokenizer.encode('z')[0]!);
-    forced.set(tokenizer.encode(text));
+    forced.set(answer);
     const policy = () => ({ version: 0, adapter });
     const rollouts = await decoder.sampleGroup({ ...request, forced }, policy);
     const times = { startedAt: 0, finishedAt: 1 };
@@ -45,22 +45,27 @@ describe('an answer whose end spans tokens', async () => {
   }
 
   const right = `<answer>${problem.solution!}</answer>`;
-  const cases: [name: string, text: string, kept: string][] = [
-    ['several tokens', `好${right}还有`, `好${right}`],
-    ['a token that goes on', `${right}</b>`, `${right}</`],
+  const { encode } = tokenizer;
+  /** As a policy may spell it, though the tokenizer would not. */
+  const byCharacter = (text: string) => Int32Array.from(text, (char) => encode(char)[0]!);
+  const thoughts = '想一想。'.repeat(25);
+  const cases: [name: string, answer: Int32Array, kept: string][] = [
+    ['several tokens', encode(`好${right}还有`), `好${right}`],
+    ['a token for each character', byCharacter(`so ${right} and`), `so ${right}`],
+    ['a token that goes on', encode(`${right}</b>`), `${right}</`],
+    ['hundreds of tokens of thought', encode(`${thoughts}${right} z`), `${thoughts}${right}`],
     [
-      'hundreds of tokens of thought',
-      `${'想一想。'.repeat(25)}${right} z`,
-      `${'想一想。'.repeat(25)}${right}`,
+      'an answer before the last',
+      encode(`<answer>1</answ> ${right}z`),
+      `<answer>1</answ> ${right}`,
     ],
-    ['an answer before the last', `<answer>1</answ> ${right}z`, `<answer>1</answ> ${right}`],
   ];
-  for (const [name, text, kept] of cases) {
+  for (const [name, answer, kept] of cases) {
     it(`the answer ends with the token that completes its stop, each token with its logprob: ${name}`, async () => {
-      const { promptTokens, rollouts } = await answered(text);
+      const { promptTokens, rollouts } = await answered(answer);
       for (const { tokens, behaviorLogprobs, stopReason } of rollouts) {
         assert.equal(tokenizer.decode(tokens), kept);
-        assert.deepEqual([...tokens], [...tokenizer.encode(text)].slice(0, tokens.length));
+        assert.deepEqual([...tokens], [...answer.subarray(0, tokens.length)]);
         assert.equal(stopReason, 'stop');
         // The trainer reads prompt and answer as one sequence, and finds the logprobs that sampling found.
         const whole = Int32Array.of(...promptTokens, ...tokens);
@@ -72,13 +77,13 @@ describe('an answer whose end spans tokens', async () => {
     });
 
     it(`the answer is found and earns its reward: ${name}`, async () => {
-      const [score] = judge.scoreGroup(await answered(text));
+      const [score] = judge.scoreGroup(await answered(answer));
       assert.deepEqual([score!.isCorrect, score!.hasFormat], [true, true], score!.reason);
     });
   }
 
   it('an answer that does not end is cut at the limit, and says so', async () => {
-    const group = await answered('<answer>1+2</answ');
+    const group = await answered(encode('<answer>1+2</answ'));
     for (const { tokens, behaviorLogprobs, stopReason } of group.rollouts) {
       assert.deepEqual([tokens.length, behaviorLogprobs.length, stopReason], [400, 400, 'length']);
     }
