@@ -73,7 +73,7 @@ export async function testPrompts(context: SuiteContext): Promise<void> {
     }
   }
   for (const tail of tails) {
-    const cut = cutAtStop(tokenizer, ` 好的 <answer>(3+17)*21${'</answer>'}${tail}`);
+    const cut = cutAtStop(tokenizer, ` 好的 <answer>(3+17)*21</answer>${tail}`);
     const check = `an answer before ${JSON.stringify(tail)} ends with the token that completes it`;
     report({
       check,

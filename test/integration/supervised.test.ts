@@ -203,9 +203,13 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
 function stepsOf({ calls }: RecordingProxy): string[][] {
   const steps: string[][] = [];
   let texts: string[] = [];
+  let sentTo: string | undefined; // a restored run has a name of its own at the backend
   for (const { operation, pass } of calls) {
-    if (operation === 'forward_backward')
+    if (operation === 'forward_backward') {
+      if (pass!.modelId !== sentTo) texts = []; // of a step that a killed learner had begun
+      sentTo = pass!.modelId;
       texts.push(...pass!.data.map(({ tokens }) => tokens.join()));
+    }
     if (operation !== 'optim_step') continue;
     steps.push(texts);
     texts = [];
