@@ -12,7 +12,7 @@ import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 /** Dependencies that turn a ticket into a prompt. The ticket only names the problem. */
 export interface PromptSource {
   readonly dataset: Pick<Dataset, 'problem'>;
-  readonly task: Pick<Task, 'prompt' | 'solution' | 'stop'>;
+  readonly task: Pick<Task, 'prompt' | 'stop'>;
   readonly tokenizer: Pick<Tokenizer, 'encode' | 'chatText' | 'eosTokenIds'>;
   readonly maxContext: number | undefined; // tokens of prompt and answer together
 }
@@ -46,40 +46,6 @@ export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest
     stopStrings: source.task.stop,
     seed,
   };
-}
-
-/**
- * The rollouts of a run that trains on solutions: each is the solution that the task knows. Its author is
- * certain of every token, so all logprobs are 0.
- *
- * @param version under which the rollouts are counted.
- * @throws {PermanentError} if the task knows none, or one longer than the ticket allows.
- */
-export function solutionRollouts(
-  { ticketId, problemId, groupSize, samplingParams }: Ticket,
-  { task, dataset, tokenizer }: PromptSource,
-  version: number,
-): SampledRollout[] {
-  const problem = dataset.problem(problemId);
-  const solution = problem && task.solution?.(problem);
-  if (solution === undefined) {
-    throw new PermanentError(
-      `ticket ${ticketId} asks for a solution of ${problemId}, but the task knows none`,
-    );
-  }
-  const tokens = Int32Array.of(...tokenizer.encode(solution), tokenizer.eosTokenIds[0]!);
-  if (tokens.length > samplingParams.maxTokens) {
-    throw new PermanentError(
-      `the solution of ${problemId} has ${tokens.length} tokens, but ticket ${ticketId} allows ` +
-        `${samplingParams.maxTokens}; raise the run's max tokens`,
-    );
-  }
-  return Array.from({ length: groupSize }, () => ({
-    tokens,
-    behaviorLogprobs: new Float32Array(tokens.length),
-    versions: [[version, tokens.length]],
-    stopReason: 'stop',
-  }));
 }
 
 /** A finished group, not yet encoded as a message. */

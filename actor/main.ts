@@ -84,7 +84,6 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     actor: config.name,
     prompts: { task, dataset, tokenizer, maxContext },
     sampler,
-    trainOn: runConfig.trainOn,
     policies,
     canaries,
     activity,

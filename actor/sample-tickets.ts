@@ -5,7 +5,6 @@ import { UserError } from '../shared/base/errors.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
 import type { SampledRollout } from '../shared/model/rollout-draft.js';
-import type { RunConfig } from '../shared/run/run-config.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { type Split, Ticket, ticketAttributes } from '../shared/wire/ticket.js';
 import { startSpan, type Span } from '../shared/service/telemetry/tracing.js';
@@ -13,12 +12,7 @@ import { RolloutGroup, tokenCount } from '../shared/wire/rollout-group.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import type { Activity } from './activity.js';
 import { GroupStale, TicketEnded, type EarlyCancel } from './early-cancel.js';
-import {
-  groupRequest,
-  type PromptSource,
-  rolloutGroup,
-  solutionRollouts,
-} from './group-messages.js';
+import { groupRequest, type PromptSource, rolloutGroup } from './group-messages.js';
 import type { CanaryCheck } from './canary-check.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
@@ -28,7 +22,6 @@ export interface SampleTicketsOptions {
   readonly actor: string;
   readonly prompts: PromptSource;
   readonly sampler: Sampler;
-  readonly trainOn: RunConfig['trainOn'];
   readonly policies: PolicyFollower;
   readonly canaries: Pick<CanaryCheck, 'certificate'>;
   readonly activity: Activity;
@@ -126,8 +119,7 @@ async function sampleTicket(
   options: SampleTicketsOptions,
   signal: AbortSignal,
 ): Promise<RolloutGroup> {
-  const { actor, prompts, sampler, trainOn, policies, activity, earlyCancel, inFlightUpdates } =
-    options;
+  const { actor, prompts, sampler, policies, activity, earlyCancel, inFlightUpdates } = options;
   using work = earlyCancel.watch(ticket, signal);
   work.signal.throwIfAborted();
   const request = groupRequest(ticket, prompts);
@@ -148,10 +140,8 @@ async function sampleTicket(
       countWastedTokens(wasteReason(work.signal.reason), tokens);
     },
   };
-  const isSampled = trainOn === 'rollouts' || ticket.split === 'eval';
-  const rollouts = isSampled
-    ? await withAbortReason(work.signal, sampler.sample(request, choice, work.signal, progress))
-    : solutionRollouts(ticket, prompts, choice.version);
+  const sampled = sampler.sample(request, choice, work.signal, progress);
+  const rollouts = await withAbortReason(work.signal, sampled);
   const finishedAt = Date.now();
   const { prompt } = request;
   const certificate = options.canaries.certificate(versionsIn(rollouts));

@@ -44,6 +44,16 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     },
   ],
   [
+    'sft',
+    {
+      purpose: 'trains on solutions or examples of your own, before reinforcement learning',
+      load: async () => {
+        const { sft, sftHelp } = await import('./up/sft.js');
+        return { run: sft, help: sftHelp };
+      },
+    },
+  ],
+  [
     'status',
     {
       purpose: 'what a run is doing now, here or on another machine',

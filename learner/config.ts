@@ -14,13 +14,13 @@ import {
   Advantages,
   checkAdvantages,
   checkObjective,
-  checkSolutions,
   correctionOf,
   extraTerms,
   lossConfig,
   Objective,
 } from './settings/objective.js';
 import { Adapters, checkAdapters } from './settings/adapters.js';
+import { checkSupervised, supervisedOf, SupervisedSettings } from './settings/supervised.js';
 import { Audit, checkEvaluation, Duration, Evaluation, Stops } from './settings/run-control.js';
 import {
   Batches,
@@ -28,6 +28,7 @@ import {
   checkOptimizer,
   Optimizer,
   scheduleOf,
+  startOf,
   Task,
 } from './settings/training.js';
 
@@ -43,6 +44,7 @@ export const LearnerConfig = z
     ...Objective.shape,
     ...Advantages.shape,
     ...Optimizer.shape,
+    ...SupervisedSettings.shape,
     ...Stops.shape,
     ...Audit.shape,
   })
@@ -52,9 +54,9 @@ export const LearnerConfig = z
     };
     checkAdapters(value, addIssue);
     checkTask(value, addIssue);
-    checkBatches(value, addIssue);
+    if (value.data === undefined) checkBatches(value, addIssue);
     checkObjective(value, addIssue);
-    checkSolutions(value, addIssue);
+    checkSupervised(value, addIssue);
     checkAdvantages(value, addIssue);
     checkOptimizer(value, addIssue);
     checkEvaluation(value, addIssue);
@@ -67,7 +69,12 @@ export type FittedConfig = LearnerConfig & Fitted;
 /** The run's configuration: the settings, and what was read from the model and the dataset. */
 export function runConfig(
   config: FittedConfig,
-  found: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'>,
+  {
+    examples,
+    ...found
+  }: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'> & {
+    readonly examples?: Parameters<typeof supervisedOf>[1];
+  },
 ): RunConfig {
   return {
     v: 2,
@@ -76,14 +83,22 @@ export function runConfig(
     ...found,
     sampling: valuesOf(sampling, config),
     ...valuesOf(batching, config),
+    ...supervisedOf(config, examples),
+    ...startOf(config),
     lora: { rank: config.loraRank, seed: config.seed },
-    loss: { name: config.loss, config: lossConfig(config) },
+    loss: lossOf(config),
     correction: correctionOf(config),
     ...valuesOf(advantages, config),
     extraTerms: extraTerms(config),
     adam: valuesOf(adam, config),
     schedule: scheduleOf(config),
   };
+}
+
+/** The loss of examples is always the cross-entropy. */
+function lossOf(config: FittedConfig): RunConfig['loss'] {
+  const loss = config.data === undefined ? config.loss : 'cross_entropy';
+  return { name: loss, config: lossConfig({ ...config, loss }) };
 }
 
 /**

@@ -13,7 +13,7 @@ import { fitToModel } from '../shared/run/hyperparameters.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
-import { loadForTraining, openTask, taskSpec } from '../shared/tasks/registry.js';
+import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { type FittedConfig, LearnerConfig, runConfig } from './config.js';
@@ -25,6 +25,7 @@ import { summarize } from './report/summary.js';
 import { withRecovery } from './checkpoints/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
 import { canaryTexts } from './step/canary-texts.js';
+import { supervisedPlan } from './supervised/supervised-plan.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 
 /** The learner service: issues tickets, trains on the scored groups, publishes policy versions. */
@@ -67,14 +68,21 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
 
   const directory = await readModelDirectory(given.modelDir);
   const task = await taskSpec(given);
-  const settings = fitToModel(given, directory.config, task.prompt);
-  const dataset = await loadForTraining(task, settings.trainOn);
+  const fitted = fitToModel(given, directory.config, task.prompt);
+  const dataset = await openTask(task).load();
   if (dataset.leakedRows > 0) {
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
   }
-  const { seed } = settings;
+  const { seed } = fitted;
   const { maxPositions } = directory.config;
   const tokenizer = await loadTokenizer(directory);
+  const supervised = await supervisedPlan(fitted, {
+    task: openTask(task),
+    dataset,
+    tokenizer,
+    maxPositions,
+  });
+  const settings = { ...fitted, maxSteps: supervised?.maxSteps ?? fitted.maxSteps };
   const texts = canaryTexts({ task: openTask(task), dataset, tokenizer, seed, maxPositions });
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
   // Room for a whole evaluation: otherwise unanswered evaluation tickets would block training tickets.
@@ -110,7 +118,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
       missing = 'opening the run';
       const name = chooseModel(client.models, settings);
       const model = { name, digest: directory.digest };
-      const found = { model, task, datasetDigest: dataset.digest };
+      const found = { model, task, datasetDigest: dataset.digest, examples: supervised };
       const traces = await findTraces({ broker, runDir, log });
       assertKnownToNats(settings.run, traces);
       const hasBegun = traces.inNats.length > 0;
@@ -128,6 +136,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
         settings,
         config,
         dataset,
+        supervised,
         runWatch,
         vocabSize: directory.config.vocabSize,
         canaryTexts: texts,

@@ -3,15 +3,22 @@ import { join } from 'node:path';
 import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
-import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
-import type { RunConfig } from '../../shared/run/run-config.js';
+import {
+  checkModelDirectory,
+  embeddedModelPath,
+  readModelDirectory,
+} from '../../shared/model/model-directory.js';
+import type { ModelFolder } from '../../shared/model/model-weights.js';
+import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import {
   embeddedRate,
   type Fitted,
   type Fitting,
   fitToModel,
 } from '../../shared/run/hyperparameters.js';
-import { loadForTraining, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
+import { openTask, TaskSettings, taskSpec, type TaskSpec } from '../../shared/tasks/registry.js';
+import type { Dataset } from '../../shared/tasks/dataset.js';
+import { openExamples } from '../../shared/tasks/examples/training-examples.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { loadSchema, type ServiceName } from '../load-schema.js';
 import { accessWith } from '../nats-server/keys.js';
@@ -24,6 +31,7 @@ import {
   workerMembers,
   type RunPlaces,
 } from '../processes/members.js';
+import { findStart, type StartingPoint } from './start-from.js';
 import type { UpConfig, UpRequest } from './up-config.js';
 
 interface PreflightOptions {
@@ -39,10 +47,12 @@ interface PreflightOptions {
  * from the environment, the data, the page's port, and the servers that are the user's own. Nothing is written,
  * so that the corrected command may have the same name.
  *
- * @returns the settings that fit the model, for the run to keep.
+ * @returns the settings that fit the model, for the run to keep, and the weights that `--from` names.
  * @throws {UserError} naming what is wrong and the remedy.
  */
-export async function preflight(options: PreflightOptions): Promise<Fitted> {
+export async function preflight(
+  options: PreflightOptions,
+): Promise<{ readonly fitted: Fitted; readonly start: StartingPoint | undefined }> {
   const { request, run, env, report, signal } = options;
   const { config } = request;
   const { natsUrl, backendUrl } = config;
@@ -53,12 +63,13 @@ export async function preflight(options: PreflightOptions): Promise<Fitted> {
   if (backendUrl !== undefined) report(`connecting to the backend at ${backendUrl}`);
   const task = await taskSpec(TaskSettings.parse(settings));
   // Of the learner's schema, which is loaded by name.
-  const given = settings as unknown as Fitting & Pick<RunConfig, 'trainOn'>;
+  const given = settings as unknown as TrainingSettings;
   const { learningRate, maxTokens } = fitToModel(given, model.config, task.prompt);
   const fitted = { learningRate, maxTokens };
   reportFitted(given, fitted, report);
+  const start = await startOf(config, given);
   const [dataset] = await Promise.all([
-    loadForTraining(task, given.trainOn),
+    loadData(task, { ...given, ...fitted }, model),
     checkNats(config, run, signal),
     checkBackend(config, signal),
   ]);
@@ -67,7 +78,44 @@ export async function preflight(options: PreflightOptions): Promise<Fitted> {
       `${dataset.leakedRows} rows of the data are left out of training: a held-out problem asks the same`,
     );
   }
-  return fitted;
+  return { fitted, start };
+}
+
+/** Some of the learner's settings. */
+interface TrainingSettings extends Fitting {
+  readonly seed: number;
+  readonly loraRank: number;
+  readonly data?: string;
+  readonly heldOutExamples?: number;
+  readonly from?: string;
+}
+
+/** Reads the problems, and the examples that the run is to train on. */
+async function loadData(
+  spec: TaskSpec,
+  { data, seed, heldOutExamples: heldOut, maxTokens }: TrainingSettings & Fitted,
+  model: ModelFolder,
+): Promise<Dataset> {
+  const task = openTask(spec);
+  const dataset = await task.load();
+  if (data !== undefined) {
+    const tokenizer = await loadTokenizer(model);
+    const { maxPositions } = model.config;
+    const { stop } = task;
+    const found = { task, dataset, tokenizer, maxPositions, stop };
+    await openExamples(data, { ...found, seed, heldOut, maxTokens });
+  }
+  return dataset;
+}
+
+/** The weights of the run that `--from` names; a path is the learner's to check. */
+async function startOf(
+  { runsDir, modelDir = embeddedModelPath, loraAlpha, backendUrl }: UpConfig,
+  { from, loraRank }: TrainingSettings,
+): Promise<StartingPoint | undefined> {
+  if (from === undefined || from.startsWith('tinker://')) return undefined;
+  const { digest: modelDigest } = await readModelDirectory(modelDir);
+  return findStart(from, { runsDir, modelDir, modelDigest, loraRank, loraAlpha, backendUrl });
 }
 
 /** Reports what was chosen for a model other than the embedded one, whose defaults the help names. */

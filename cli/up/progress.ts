@@ -8,6 +8,7 @@ import type { Screen } from './screen.js';
 export interface Goal {
   readonly maxSteps?: number;
   readonly maxMinutes?: number;
+  readonly epochs?: number;
 }
 
 interface Step {
@@ -134,8 +135,12 @@ export function statusText(
   }
   const seconds = total(recent, 'seconds');
   if (seconds > 0) {
-    const speed = total(recent, 'scored/rollouts') / seconds;
-    parts.push({ text: `${speed.toFixed(1)} rollouts/s`, rank: 4 });
+    const examples = total(recent, 'sft/examples');
+    const speed = (examples > 0 ? examples : total(recent, 'scored/rollouts')) / seconds;
+    parts.push({
+      text: `${speed.toFixed(1)} ${examples > 0 ? 'examples' : 'rollouts'}/s`,
+      rank: 4,
+    });
   }
   const left = secondsLeft({ newest, first, recent }, goal, now);
   if (left !== undefined) parts.push({ text: `${formatSeconds(left)} left`, rank: 1 });
@@ -178,6 +183,9 @@ const shownMetrics: readonly {
   readonly format: (value: number) => string;
   readonly rank: number;
 }[] = [
+  { label: 'nll', key: 'sft/nll', format: (value) => value.toFixed(3), rank: 2 },
+  { label: 'held-out nll', key: 'sft/held_out_nll', format: (value) => value.toFixed(3), rank: 5 },
+  { label: 'epoch', key: 'sft/epoch', format: (value) => value.toFixed(2), rank: 3 },
   { label: 'reward', key: 'env/all/reward/total', format: (value) => value.toFixed(3), rank: 2 },
   { label: 'solved', key: 'env/all/correct', format: percent, rank: 5 },
   { label: 'staleness', key: 'staleness/mean', format: (value) => value.toFixed(2), rank: 3 },
@@ -194,6 +202,11 @@ function secondsLeft(
   if (goal.maxSteps !== undefined && seconds > 0) {
     const perStep = seconds / recent.length;
     limits.push((goal.maxSteps - newest.step) * perStep - (now - newest.at) / 1_000);
+  }
+  const [early, late] = [recent[0], recent.at(-1)].map((each) => each?.metrics['sft/epoch']);
+  if (goal.epochs !== undefined && early !== undefined && late !== undefined && late > early) {
+    const perEpoch = total(recent.slice(1), 'seconds') / (late - early);
+    limits.push((goal.epochs - late) * perEpoch - (now - newest.at) / 1_000);
   }
   if (goal.maxMinutes !== undefined) {
     const trained = (now - first.at) / 1_000 + (first.metrics['seconds'] ?? 0);

@@ -5,7 +5,7 @@ import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
 import { type Environment, kebab } from '../../shared/service/config.js';
-import { checkRequest, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
+import { checkRequest, limits, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
 
 /** How `offbeat up` started a run: the content of launch.json. */
 export const Launch = z.object({
@@ -49,15 +49,8 @@ export async function writeLaunch(path: string, launch: Launch): Promise<void> {
 
 /** The learner's settings that are not part of what a run trains: they may change at a resume. */
 const changeableSettings = [
-  ...[
-    'maxSteps',
-    'maxMinutes',
-    'checkpointEverySteps',
-    'keepEverySteps',
-    'leaseSeconds',
-    'ticketDeadlineSeconds',
-    'ticketsAhead',
-  ],
+  ...[...limits, 'checkpointEverySteps', 'keepEverySteps', 'leaseSeconds', 'ticketDeadlineSeconds'],
+  'ticketsAhead',
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
   ...['auditShare', 'auditNoise'],
   ...['adapterStore', 'adapterDtype', 'publishAdapters'],
@@ -123,11 +116,10 @@ function withLimits(
   stored: UpRequest['settings'],
   given: UpRequest['settings'],
 ): UpRequest['settings'] {
-  if (given['maxSteps'] === undefined && given['maxMinutes'] === undefined) {
-    return { ...stored, ...given };
-  }
-  const { maxSteps: _steps, maxMinutes: _minutes, ...rest } = stored;
-  return { ...rest, ...given };
+  const isLimited = limits.some((limit) => given[limit] !== undefined);
+  const isLimit = (key: string) => (limits as readonly string[]).includes(key);
+  const kept = Object.entries(stored).filter(([key]) => !(isLimited && isLimit(key)));
+  return { ...Object.fromEntries(kept), ...given };
 }
 
 function shown(value: unknown): string {

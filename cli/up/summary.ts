@@ -26,6 +26,16 @@ export const Summary = z.looseObject({
     dead: count,
     outstanding: count,
   }),
+  // Of a run that trains on examples, which count as groups.
+  supervised: z
+    .looseObject({
+      examples: count,
+      epochs: z.number().nonnegative(),
+      nll: z.number(), // nats per token
+      heldOutNll: z.number().optional(),
+    })
+    .optional(),
+  from: z.string().optional(), // where the first weights come from, if not from the base model
   staleness: z.looseObject({ mean: z.number().nonnegative(), max: count }), // in versions, of trained groups
   learnerIdleFraction: share,
   divergence: z.object({ step: count, reason: z.string(), checkpointStep: count }).optional(), // why training was given up, if it was
@@ -56,21 +66,12 @@ export async function readSummary(path: string): Promise<Summary | string> {
 
 /** The summary as text, one fact per line. */
 export function summaryText(summary: Summary): string {
-  const { groups, staleness, eval: evaluation } = summary;
+  const { eval: evaluation } = summary;
   const lines: [string, string][] = [
+    ...(summary.from === undefined ? [] : [['from', summary.from] as [string, string]]),
     ['steps', `${summary.steps} (policy version ${summary.version})`],
     ['time', formatSeconds(summary.wallSeconds)],
-    [
-      'groups',
-      `${groups.trained} trained of ${groups.issued} issued; ${groups.skippedZeroVariance} without variance, ` +
-        `${groups.stale} too stale, ${groups.dead} dead, ${groups.outstanding} outstanding`,
-    ],
-    ['staleness', `${staleness.mean.toFixed(2)} versions on average, ${staleness.max} at most`],
-    ['learner idle', formatShare(summary.learnerIdleFraction)],
-    [
-      'speed',
-      `${summary.rolloutsPerSecond.toFixed(1)} rollouts/s, ${Math.round(summary.tokensPerSecond)} tokens/s`,
-    ],
+    ...(summary.supervised === undefined ? ofRollouts(summary) : ofExamples(summary)),
   ];
   if (evaluation !== null) {
     const { before, after, problems } = evaluation;
@@ -98,6 +99,33 @@ export function summaryText(summary: Summary): string {
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
 }
 
+function ofRollouts({ groups, staleness, ...rest }: Summary): [string, string][] {
+  return [
+    [
+      'groups',
+      `${groups.trained} trained of ${groups.issued} issued; ${groups.skippedZeroVariance} without variance, ` +
+        `${groups.stale} too stale, ${groups.dead} dead, ${groups.outstanding} outstanding`,
+    ],
+    ['staleness', `${staleness.mean.toFixed(2)} versions on average, ${staleness.max} at most`],
+    ['learner idle', formatShare(rest.learnerIdleFraction)],
+    [
+      'speed',
+      `${rest.rolloutsPerSecond.toFixed(1)} rollouts/s, ${Math.round(rest.tokensPerSecond)} tokens/s`,
+    ],
+  ];
+}
+
+function ofExamples({ supervised, tokensPerSecond }: Summary): [string, string][] {
+  if (supervised === undefined) return [];
+  const { examples, epochs, nll, heldOutNll } = supervised;
+  const heldOut = heldOutNll === undefined ? '' : `, ${heldOutNll.toFixed(3)} held out`;
+  return [
+    ['examples', `${examples}, ${epochs.toFixed(2)} epochs`],
+    ['nll', `${nll.toFixed(3)} nats per token of the last step${heldOut}`],
+    ['speed', `${Math.round(tokensPerSecond)} trained tokens/s`],
+  ];
+}
+
 /**
  * The remedy if the answers of each group have the same reward, by the mean reward; an answer earns at most 1.
  */
@@ -113,13 +141,15 @@ function signalRemedy(reward: number): string {
 export interface NextSteps {
   readonly folder: string; // of the run, absolute
   readonly runsDir: string; // as the flag has it
+  readonly modelDir?: string | undefined; // if it is not the embedded model's
 }
 
 /** @returns a line for each, with the command to type. */
-export function nextText(summary: Summary, { folder, runsDir }: NextSteps): string {
+export function nextText(summary: Summary, { folder, runsDir, modelDir }: NextSteps): string {
   const { run, steps } = summary;
   const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${runsDir}`;
   const which = `--run ${run}${elsewhere}`;
+  const model = modelDir === undefined ? '' : ` --model-dir ${modelDir}`;
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
   const limit = {
     max_steps: ` --max-steps ${Math.max(1, 2 * steps)}`,
@@ -130,6 +160,9 @@ export function nextText(summary: Summary, { folder, runsDir }: NextSteps): stri
     ['dashboard', `npx offbeat dashboard ${which}`],
     ['report', `npx offbeat report ${which}`],
     ['evaluate', `npx offbeat eval ${which}`],
+    ...(summary.supervised === undefined
+      ? []
+      : [['start RL', `npm start -- --from ${run}${elsewhere}${model}`] as [string, string]]),
     // A resumed run would fail again for the same reason.
     ...(isGivenUp
       ? []

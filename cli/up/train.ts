@@ -107,7 +107,9 @@ export async function train(options: TrainOptions): Promise<void> {
     (process.env[environmentName('actor', 'concurrency')] === undefined
       ? usualConcurrency(config, settings)
       : undefined);
-  const workers = workerMembers({ ...config, concurrency }, places, settings);
+  // Examples need no actor and no reward, except to evaluate.
+  const isSampled = settings['data'] === undefined || settings['evalProblems'] !== 0;
+  const workers = isSampled ? workerMembers({ ...config, concurrency }, places, settings) : [];
   const learner = learnerMember(config, places, settings);
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 
@@ -166,8 +168,9 @@ async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
 }
 
 function goalOf(settings: UpRequest['settings']): Goal {
-  const { maxSteps, maxMinutes } = settings;
+  const { maxSteps, maxMinutes, epochs } = settings;
   return {
+    ...(typeof epochs === 'number' && { epochs }),
     ...(typeof maxSteps === 'number' && { maxSteps }),
     ...(typeof maxMinutes === 'number' && { maxMinutes }),
   };

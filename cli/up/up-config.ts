@@ -141,6 +141,16 @@ export function runSettings(learner: z.ZodObject): Record<string, z.core.$ZodTyp
 /** A run without a given limit ends by itself, after long enough to show that it learns. */
 export const defaultMinutes = 5;
 
+/** A command that starts a run: `offbeat up` by default. */
+export interface StartCommand {
+  /** Whether it has a setting of the launcher or of the learner. */
+  readonly offers: (key: string) => boolean;
+  /** The learner's settings of a new run that are not the learner's own defaults. */
+  readonly defaults: Readonly<Record<string, unknown>>;
+}
+
+const anything: StartCommand = { offers: () => true, defaults: {} };
+
 /** The settings given to `offbeat up`. */
 export interface UpRequest {
   readonly config: UpConfig;
@@ -160,12 +170,16 @@ export function loadUpConfig(
   learner: z.ZodObject,
   argv: readonly string[],
   env: Environment,
+  { offers, defaults }: StartCommand = anything,
 ): UpRequest {
-  const choices = runSettings(learner);
-  refuseFlagsKeptByNpm('start', flagsOf({ ...choices, ...UpConfig.shape }), argv, env);
+  const offered = (shape: Readonly<Record<string, z.core.$ZodType>>) =>
+    Object.fromEntries(Object.entries(shape).filter(([key]) => offers(key)));
+  const choices = offered(runSettings(learner));
+  const own = offered(UpConfig.shape);
+  refuseFlagsKeptByNpm('start', flagsOf({ ...choices, ...own }), argv, env);
   // Without their defaults: a setting that is not given is left to the learner and its environment, or in a
   // resumed run to the stored settings.
-  const optional = Object.entries({ ...choices, ...UpConfig.shape }).map(
+  const optional = Object.entries({ ...choices, ...own }).map(
     ([key, field]) => [key, withoutDefault(field as z.ZodType).optional()] as const,
   );
   const schema = z.object(Object.fromEntries(optional)).check(({ value, issues }) => {
@@ -179,14 +193,15 @@ export function loadUpConfig(
       if (input['run'] === undefined) complain('run', '--resume needs the name of the run');
       return;
     }
-    checkRequest(learner, input, givenOf(input, choices), env, complain);
+    checkRequest(learner, input, { ...defaults, ...givenOf(input, choices) }, env, complain);
   });
   const values: Readonly<Record<string, unknown>> = loadConfig(schema, upService, argv, env);
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
   const config = withKey(UpConfig.parse(withActors(given)), env);
-  return { config, settings: config.resume ? settings : withEnd(settings), given };
+  const all = config.resume ? settings : withEnd({ ...defaults, ...settings });
+  return { config, settings: all, given };
 }
 
 /** The rules that join several flags: the launcher's own and the learner's. */
@@ -215,11 +230,15 @@ export function withKey(config: UpConfig, env: Environment): UpConfig {
   return config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) };
 }
 
+/** Each ends a run. */
+export const limits = ['maxSteps', 'maxMinutes', 'epochs'] as const;
+
 /** The learner's settings, with an end if they have none, and with a rate that falls towards it. */
 export function withEnd(settings: UpRequest['settings']): UpRequest['settings'] {
-  const hasEnd = settings['maxSteps'] !== undefined || settings['maxMinutes'] !== undefined;
+  const hasEnd = limits.some((limit) => settings[limit] !== undefined);
+  const end = settings['data'] === undefined ? { maxMinutes: defaultMinutes } : { epochs: 1 };
   return {
-    ...(hasEnd ? {} : { maxMinutes: defaultMinutes }),
+    ...(hasEnd ? {} : end),
     schedule: 'cosine',
     ...settings,
   };

@@ -22,6 +22,7 @@ import {
 import { createScreen, type Screen } from './screen.js';
 import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
 import { nextText, readSummary, summaryText } from './summary.js';
+import { copyStart, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
 import {
   defaultMinutes,
@@ -29,6 +30,7 @@ import {
   runSettings,
   UpConfig,
   upService,
+  type StartCommand,
   type UpRequest,
 } from './up-config.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
@@ -58,8 +60,12 @@ ${describeFlags(settings, upService)}
  * @throws {UserError} if a flag is wrong, the model cannot be run or a server is unavailable, before
  *   anything was started or written.
  */
-export async function up(argv: readonly string[], env: Environment): Promise<number> {
-  const { request: asked, resumable } = await understand(argv, env);
+export async function up(
+  argv: readonly string[],
+  env: Environment,
+  command?: StartCommand,
+): Promise<number> {
+  const { request: asked, resumable } = await understand(argv, env, command);
   const { config } = asked;
   const run = config.run ?? runNameAt(new Date());
   if (resumable === undefined) await checkNewRun(config.runsDir, run);
@@ -68,9 +74,12 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
 
   let natsBinary: NatsBinary | undefined;
   let request = asked;
+  let start: StartingPoint | undefined;
   try {
-    const fitted = await preflight({ request, run, env, report: screen.note, signal: stop.stop });
-    request = { ...asked, settings: { ...asked.settings, ...fitted } };
+    const found = await preflight({ request, run, env, report: screen.note, signal: stop.stop });
+    start = found.start;
+    const from = start && { from: start.path, fromRun: start.run };
+    request = { ...asked, settings: { ...asked.settings, ...found.fitted, ...from } };
     if (config.natsUrl === undefined) {
       natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
     }
@@ -89,6 +98,10 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
   let hasFailed = true;
   try {
     await assertRoom(folder.path);
+    if (start !== undefined) {
+      await copyStart(start, folder);
+      screen.note(`it starts from the weights of ${start.run}, with a new optimizer and at step 0`);
+    }
     const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
     const { resume: _resume, json: _json, ...others } = known; // each start's own
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
@@ -118,9 +131,10 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
 async function understand(
   argv: readonly string[],
   env: Environment,
+  command: StartCommand | undefined,
 ): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
   const learner = await loadSchema('learner');
-  const request = loadUpConfig(learner, argv, env);
+  const request = loadUpConfig(learner, argv, env, command);
   const { run, runsDir, resume } = request.config;
   if (!resume || run === undefined) return { request, resumable: undefined };
   const resumable = await findRunFolder(runsDir, run);
@@ -135,7 +149,7 @@ function openScreen(json: boolean, env: Environment): Screen {
 
 async function conclude(
   folder: RunFolder,
-  { json, runsDir }: UpConfig,
+  { json, runsDir, modelDir }: UpConfig,
   screen: Screen,
   stop: StopSignals,
 ): Promise<number> {
@@ -153,7 +167,7 @@ async function conclude(
   const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else {
-    const next = nextText(summary, { folder: folder.path, runsDir });
+    const next = nextText(summary, { folder: folder.path, runsDir, modelDir });
     screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
   }
   return exitCode ?? (isGivenUp ? givenUpCode : 0);

@@ -1,6 +1,6 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Leadership } from '../../shared/broker/leadership.js';
-import { errorText } from '../../shared/base/errors.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
@@ -44,7 +44,7 @@ export interface OpeningOptions {
   >;
   readonly checkpoints: Pick<CheckpointStore, 'found' | 'write'>;
   readonly leadership: Pick<Leadership, 'confirm'>;
-  readonly config: Pick<RunConfig, 'lora' | 'model'>;
+  readonly config: Pick<RunConfig, 'lora' | 'model' | 'from'>;
   readonly log: Logger;
 }
 
@@ -64,6 +64,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
   const model = { baseModel: config.model.name, rank, seed };
   if (traces.inNats.length === 0) {
     const run = await client.createLoraModel(model);
+    if (config.from !== undefined) await start(run, config.from, config);
     const nothing = {
       curriculum: undefined,
       table: undefined,
@@ -94,6 +95,28 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
     return resume(options, restored.run, checkpoint, isInLedger);
   }
   throw restoreError(broker.run, traces, failures);
+}
+
+/**
+ * Gives a new run the weights that another has saved, without their optimizer.
+ *
+ * @throws {UserError} if the backend does not have them, or they are of another model, rank or alpha.
+ */
+async function start(
+  run: Pick<TrainingRun, 'loadState'>,
+  { path, run: name = path }: NonNullable<RunConfig['from']>,
+  { model, lora }: Pick<RunConfig, 'model' | 'lora'>,
+): Promise<void> {
+  try {
+    await run.loadState(path, { optimizer: false });
+  } catch (cause) {
+    if (!(cause instanceof BadRequest)) throw cause;
+    throw new UserError(
+      `--from ${name}: the backend cannot load these weights into an adapter of rank ${lora.rank} of ${model.name} ` +
+        `(${errorText(cause)}); start with the model, --lora-rank and --lora-alpha that they were trained with`,
+      { cause },
+    );
+  }
 }
 
 async function resume(

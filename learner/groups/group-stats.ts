@@ -27,6 +27,12 @@ const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
     of: ({ sums: { cut, rollouts } }) => (rollouts > 0 ? cut / rollouts : undefined),
   },
   {
+    jsonl: 'env/all/truncated',
+    prometheus: 'rl_truncated_fraction',
+    help: "Share of the last step's answers that were cut at the longest length, including those of skipped groups.",
+    of: ({ sums: { truncated, rollouts } }) => (rollouts > 0 ? truncated / rollouts : undefined),
+  },
+  {
     jsonl: 'length_ks_distance',
     prometheus: 'rl_length_ks_distance',
     help: 'Kolmogorov-Smirnov distance between the lengths of the newest answers and of those among them that were used.',
@@ -52,6 +58,7 @@ interface Sums {
   cut: number; // rollouts that ended after a time
   correct: number;
   formatted: number;
+  truncated: number;
   reward: number;
   negativeLogprobs: number;
   mixed: number;
@@ -146,9 +153,10 @@ export class GroupStats {
     sums.rollouts += scores.length;
     const { maxTokens } = group.ticket.samplingParams;
     for (const rollout of group.rollouts) {
-      const { tokens, behaviorLogprobs } = rollout;
+      const { tokens, behaviorLogprobs, stopReason } = rollout;
       sums.tokens += tokens.length;
       if (isCut(rollout, maxTokens)) sums.cut += 1;
+      if (stopReason === 'length') sums.truncated += 1;
       for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
     }
     let correct = 0;
@@ -181,6 +189,7 @@ function noSums(): Sums {
     cut: 0,
     correct: 0,
     formatted: 0,
+    truncated: 0,
     reward: 0,
     negativeLogprobs: 0,
     mixed: 0,

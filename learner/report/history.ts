@@ -87,7 +87,7 @@ export function withStep(totals: Totals, { step, metrics }: StepEvent): Totals {
     seconds: totals.seconds + value('seconds'),
     idleSeconds: totals.idleSeconds + value('idle_seconds'),
     rollouts: totals.rollouts + value('scored/rollouts'),
-    tokens: totals.tokens + value('scored/tokens'),
+    tokens: totals.tokens + value('scored/tokens') + value('sft/tokens'),
     stalenessSum: totals.stalenessSum + value('staleness/mean'),
     stalenessMax: Math.max(totals.stalenessMax, value('staleness/max')),
   };

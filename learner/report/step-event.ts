@@ -1,9 +1,7 @@
 import { EventLoopLag } from '../../shared/service/telemetry/event-loop-lag.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { Admission } from '../groups/admission.js';
 import type { StepEvent } from './history.js';
 import type { IdleClock } from '../step/idle-clock.js';
-import type { GroupStats } from '../groups/group-stats.js';
 import { StatTable } from './stat-table.js';
 
 /** Recorded with each step, and whenever the lag changes in between. */
@@ -17,11 +15,6 @@ export const publishLagStats = new StatTable<number>([
 ]);
 
 export interface StepEventsOptions {
-  readonly admission: Pick<
-    Admission<unknown>,
-    'step' | 'confirmedVersion' | 'publishLag' | 'table'
-  >;
-  readonly groupStats: GroupStats;
   readonly idle: IdleClock;
   /** Current metrics of other parts of the run, by the names of `metrics.jsonl`. */
   readonly surroundings: () => Readonly<Record<string, number>>;
@@ -48,29 +41,27 @@ export class StepEvents {
   /**
    * The event of the step that was just confirmed.
    *
+   * @param made the step, and the version that it made.
    * @param report of the step's data.
    * @param optimizer the backend's metrics and the learning rate, for each optimizer step.
    */
   make(
+    { step, version }: { readonly step: number; readonly version: number },
     report: Readonly<Record<string, number>>,
     optimizer: readonly Readonly<Record<string, number>>[],
   ): StepEvent {
-    const { admission, idle, groupStats, surroundings, log } = this.#options;
-    const { step, confirmedVersion: version } = admission;
+    const { idle, surroundings, log } = this.#options;
     const now = performance.now();
     const idleNow = totalSeconds(idle);
     const seconds = (now - this.#endedAt) / 1_000;
     const { learning_rate, ...optim } = means(optimizer);
     const metrics: Record<string, number> = {
-      ...groupStats.take(),
       ...report,
       ...prefixed('optim', optim),
-      ...prefixed('groups', admission.table.counts),
       ...prefixed('idle', idle.seconds), // since this learner started, by cause
       idle_seconds: idleNow - this.#idleBefore,
       seconds,
       ...(learning_rate !== undefined && { learning_rate }),
-      ...publishLagStats.record(admission.publishLag),
       ...this.#lag.take(),
       ...surroundings(),
     };
@@ -98,7 +89,8 @@ function totalSeconds(idle: IdleClock): number {
   return Object.values(idle.seconds).reduce((sum, seconds) => sum + seconds, 0);
 }
 
-function prefixed(prefix: string, values: Readonly<Record<string, number>>) {
+/** The values under names such as `idle/groups`. */
+export function prefixed(prefix: string, values: Readonly<Record<string, number>>) {
   return Object.fromEntries(
     Object.entries(values).map(([name, value]) => [`${prefix}/${name}`, value]),
   );

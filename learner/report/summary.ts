@@ -7,6 +7,14 @@ import type { NoSignalStreak } from '../stop/no-signal-watch.js';
 /** Why a run ended, or paused. */
 export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | 'no_signal';
 
+/** The result of training on examples. */
+export interface SupervisedResult {
+  readonly examples: number; // trained on, over all epochs
+  readonly epochs: number;
+  readonly nll: number; // of the last step's examples, nats per token
+  readonly heldOutNll?: number; // of the examples that were held out, if there are any
+}
+
 export interface SummaryInput {
   readonly run: string;
   readonly reason: EndReason;
@@ -18,6 +26,8 @@ export interface SummaryInput {
   readonly totals: Totals; // of the whole run
   readonly before: EvalResult | undefined;
   readonly after: EvalResult | undefined;
+  readonly supervised?: SupervisedResult | undefined; // of a run that trains on examples
+  readonly from?: string | undefined; // where its first weights come from, if not from the base model
 }
 
 /** The summary of a run over all of its steps. Rates are per second of training, evaluations excluded. */
@@ -33,6 +43,8 @@ export function summarize(input: SummaryInput): Record<string, unknown> {
     totals,
     before,
     after,
+    supervised,
+    from,
   } = input;
   const { steps, lastStep, seconds, stalenessSum, stalenessMax } = totals;
   const perSecond = (total: number): number => (seconds === 0 ? 0 : total / seconds);
@@ -41,11 +53,13 @@ export function summarize(input: SummaryInput): Record<string, unknown> {
     reason,
     ...(divergence !== undefined && { divergence }),
     ...(noSignalStreak !== undefined && { drought: noSignalStreak }),
+    ...(from !== undefined && { from }),
     steps: lastStep,
     version,
     wallSeconds: rounded(wallSeconds),
     trainingSeconds: rounded(seconds),
     groups,
+    ...(supervised !== undefined && { supervised }),
     staleness: {
       mean: rounded(steps === 0 ? 0 : stalenessSum / steps),
       max: stalenessMax,

@@ -10,6 +10,7 @@ import { GroupStats } from '../groups/group-stats.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { UnackedGroups } from '../groups/unacked-groups.js';
 import type { RunWatch } from '../report/run-watch.js';
+import type { BatchPlan } from '../supervised/batch-plan.js';
 import type { TrainingClock } from './time-limits.js';
 import { auditLimits } from '../settings/run-control.js';
 import { AdapterSupply } from '../step/adapter-supply.js';
@@ -30,6 +31,7 @@ import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
+import type { Examples } from '../../shared/tasks/examples/training-examples.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { TicketIds } from '../../shared/wire/ticket-ids.js';
@@ -39,6 +41,7 @@ export interface SessionOptions {
   readonly settings: LearnerConfig;
   readonly config: RunConfig;
   readonly dataset: Dataset;
+  readonly supervised: { readonly plan: BatchPlan; readonly heldOut: Examples } | undefined; // of a run on examples
   readonly vocabSize: number;
   readonly canaryTexts: Canary['texts'];
   readonly runDir: string;

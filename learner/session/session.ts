@@ -15,8 +15,10 @@ import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/run-control.js';
 import { VersionNotFinite } from '../step/adapter-supply.js';
 import { Training } from '../step/training.js';
+import { SupervisedTraining } from '../supervised/supervised-training.js';
 import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
+import type { Trainer } from './trainer.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
 
@@ -97,23 +99,13 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     signal: AbortSignal.any([stop, scope.signal]),
   });
   checkpointer.keepStatesOf(() => evaluations.pinnedVersions.map(stepOf));
-  const training = new Training({
+  const common = {
     ...parts,
     config,
     run: opened.run,
-    base,
-    divergence: past.divergence,
     scope,
     log,
     checkpointEverySteps: settings.checkpointEverySteps,
-    surroundings: () => ({
-      ...options.runWatch.metrics,
-      ...publisher.metrics,
-      ...audit.metrics,
-      ...certificates.metrics,
-      ...dropTotals(),
-      ...unacked.countAwaiting((order) => admission.table.isConsumed(order)),
-    }),
     versionsInUse: () => evaluations.pinnedVersions,
     onStep: async (trained: StepEvent) => {
       const metrics = { ...trained.metrics, ...evaluations.takeMetrics() };
@@ -123,11 +115,40 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       await past.metricsFile.append(event);
       evaluations.consider(event);
     },
+  };
+  const surroundings = () => ({
+    ...options.runWatch.metrics,
+    ...publisher.metrics,
+    ...dropTotals(),
   });
+  const supervised =
+    options.supervised &&
+    new SupervisedTraining({
+      ...common,
+      ...options.supervised,
+      start: { step, version, place: opened.table?.consumedBelow ?? 0 },
+      maxSteps: settings.maxSteps ?? Infinity,
+      measureEverySteps: settings.evalEveryVersions,
+      evaluateEverySteps: settings.evalProblems === 0 ? 0 : settings.evalEveryVersions,
+      surroundings,
+    });
+  const training: Trainer =
+    supervised ??
+    new Training({
+      ...common,
+      base,
+      divergence: past.divergence,
+      surroundings: () => ({
+        ...surroundings(),
+        ...audit.metrics,
+        ...certificates.metrics,
+        ...unacked.countAwaiting((order) => admission.table.isConsumed(order)),
+      }),
+    });
 
   async function evaluate(): Promise<EvalResult | undefined> {
     if (settings.evalProblems === 0) return undefined;
-    const result = await evaluations.measure(admission.confirmedVersion);
+    const result = await evaluations.measure(training.position.version);
     scope.signal.throwIfAborted();
     return result;
   }
@@ -138,12 +159,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     {
       // The exchange ends before the reason below is determined.
       await using exchange = scope.child(stop, time.signal);
-      queues.exchange(exchange);
+      if (supervised === undefined) queues.exchange(exchange);
       const givenUp = await training.run(AbortSignal.any([stop, time.signal]));
       if (givenUp !== undefined) return givenUp;
     }
-    const reason = stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
-    return { reason };
+    const { isComplete } = training.position;
+    return { reason: stop.aborted ? 'stopped' : isComplete ? 'max_steps' : 'max_minutes' };
   }
 
   const refusals = new RefusalReports(broker.events, log);
@@ -176,8 +197,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       totals,
       before,
       after,
-      version: admission.confirmedVersion,
-      groups: admission.table.counts,
+      version: training.position.version,
+      groups: training.position.counts,
+      supervised: supervised?.result,
+      from: config.from && (config.from.run ?? config.from.path),
     };
   } finally {
     clearInterval(prolonging);

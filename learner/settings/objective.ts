@@ -9,7 +9,6 @@ import {
 } from '../../shared/rl/losses.js';
 import { advantages, settingsOf } from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
-import type { Audit, Stops } from './run-control.js';
 import type { Batches } from './training.js';
 
 /** The loss of a step, and how it corrects for data of older policies. */
@@ -67,15 +66,14 @@ export type Objective = z.infer<typeof Objective>;
 
 export function checkObjective(
   settings: Objective &
-    Pick<Batches, 'trainOn' | 'maxStepsOffPolicy' | 'numSubsteps' | 'windowPolicy'> &
+    Pick<Batches, 'maxStepsOffPolicy' | 'numSubsteps' | 'windowPolicy'> &
     Pick<Advantages, 'advantage'>,
   addIssue: AddIssue<Objective & Pick<Batches, 'numSubsteps'>>,
 ): void {
   checkLoss(settings, addIssue);
   checkCorrection(settings, addIssue);
   if (settings.windowPolicy === 'tokens') checkTokens(settings, addIssue);
-  const { trainOn, loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } =
-    settings;
+  const { loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } = settings;
   if (
     losses[loss].scaledBy === undefined &&
     numSubsteps > 1 &&
@@ -87,40 +85,12 @@ export function checkObjective(
         'and would pull the later substeps back to them: choose 1, or remove the --mask and batch_std',
     );
   }
-  const isOffPolicy = trainOn === 'rollouts' && maxStepsOffPolicy > 0;
-  if (isOffPolicy && !isCorrected(settings) && !allowUncorrected) {
+  if (maxStepsOffPolicy > 0 && !isCorrected(settings) && !allowUncorrected) {
     addIssue(
       'loss',
       `${loss} corrects nothing, and data may be ${maxStepsOffPolicy} versions old: choose cispo, add ` +
         '--correction token_weights or --max-steps-off-policy 0, or allow it with --allow-uncorrected',
     );
-  }
-}
-
-/**
- * Solutions are no samples of a policy: what compares their logprobs with those of the policy has no
- * meaning, and neither has the comparison of a group's equal rewards.
- */
-export function checkSolutions(
-  settings: Objective & Advantages & Pick<Batches, 'trainOn'> & Pick<Stops, 'stopKl'> & Audit,
-  addIssue: AddIssue<Objective & Advantages & Stops & Audit>,
-): void {
-  if (settings.trainOn !== 'solutions') return;
-  const needed = {
-    loss: 'cross_entropy',
-    correction: 'in_loss',
-    mask: 'none',
-    advantage: 'reward',
-    lengthPenalty: 0,
-    klPenalty: 0,
-    entropyBonus: 0,
-    auditShare: 0,
-    stopKl: 0,
-  } as const;
-  for (const [key, value] of Object.entries(needed)) {
-    const name = key as keyof typeof needed;
-    if (settings[name] === value) continue;
-    addIssue(name, `--train-on solutions trains on no samples of a policy; choose ${value}`);
   }
 }
 

@@ -1,7 +1,9 @@
 import { z } from 'zod';
+import { UserError } from '../../shared/base/errors.js';
 import { Schedule } from '../../shared/rl/learning-rate.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { adam, batching, sampling, settingsOf } from '../../shared/run/hyperparameters.js';
-import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
+import { type AddIssue, int, number, string } from '../../shared/service/config-fields.js';
 import { TaskSettings } from '../../shared/tasks/registry.js';
 import type { Duration } from './run-control.js';
 
@@ -35,14 +37,10 @@ export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): voi
         `to ${batches.windowPolicy === 'drop' ? 'drop one for' : 'mask'}; choose wait`,
     );
   }
-  if (batches.windowPolicy === 'tokens' && (sampleLag > 0 || batches.trainOn === 'solutions')) {
-    const why =
-      sampleLag > 0
-        ? '--sample-lag keeps each answer on one version'
-        : '--train-on solutions samples nothing';
+  if (batches.windowPolicy === 'tokens' && sampleLag > 0) {
     addIssue(
       'windowPolicy',
-      `${why}, so there are no tokens of several versions; choose wait or drop`,
+      '--sample-lag keeps each answer on one version, so there are no tokens of several versions; choose wait or drop',
     );
   }
   if (batches.ticketsAhead !== undefined && (maxStepsOffPolicy === 0 || sampleLag > 0)) {
@@ -71,6 +69,13 @@ export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): voi
 export const Optimizer = z.object({
   loraRank: int.positive().default(32).describe('rank of the LoRA adapter.'),
   ...settingsOf(adam),
+  from: string
+    .optional()
+    .describe(
+      'saved weights to start from, with a new optimizer: RUN or RUN@STEP of offbeat up and sft, or a path tinker://… of the ' +
+        'backend; by default the base model.',
+    ),
+  fromRun: string.optional().describe('the RUN@STEP that a path in --from is of, for the record.'),
   schedule: Schedule.shape.kind
     .default('constant')
     .describe(
@@ -92,16 +97,44 @@ export const Optimizer = z.object({
 export type Optimizer = z.infer<typeof Optimizer>;
 
 export function checkOptimizer(
-  settings: Optimizer & Duration,
+  settings: Optimizer & Duration & { readonly epochs?: number | undefined },
   addIssue: AddIssue<Optimizer>,
 ): void {
-  const { schedule, finalRateShare, maxSteps, maxMinutes } = settings;
+  const { schedule, finalRateShare, from, fromRun } = settings;
+  const hasEnd = [settings.maxSteps, settings.maxMinutes, settings.epochs].some(
+    (limit) => limit !== undefined,
+  );
   if (schedule === 'constant' && finalRateShare !== undefined) {
     addIssue('finalRateShare', '--schedule constant keeps the learning rate; remove it');
   }
-  if (schedule !== 'constant' && maxSteps === undefined && maxMinutes === undefined) {
+  if (schedule !== 'constant' && !hasEnd) {
     addIssue('schedule', 'it needs an end: add --max-steps or --max-minutes');
   }
+  if (from !== undefined) {
+    const isPath = from.startsWith('tinker://');
+    if (!isPath && !fromPattern.test(from))
+      addIssue('from', 'expected RUN, RUN@STEP or tinker://…');
+    if (!isPath && fromRun !== undefined)
+      addIssue('fromRun', '--from names the run already; remove it');
+  } else if (fromRun !== undefined) addIssue('fromRun', 'there is no --from; remove it');
+}
+
+/** A run, and perhaps one of its steps. */
+const fromPattern = /^[A-Za-z0-9_-]+(@\d+)?$/;
+
+/**
+ * The saved weights that the run starts from.
+ *
+ * @throws {UserError} if they are named by their run, whose folder only the launcher knows.
+ */
+export function startOf({ from, fromRun }: Optimizer): Pick<RunConfig, 'from'> {
+  if (from === undefined) return {};
+  if (!from.startsWith('tinker://')) {
+    throw new UserError(
+      `--from ${from} names a run, which offbeat up finds in --runs-dir; give a learner the path tinker://… of its state`,
+    );
+  }
+  return { from: { path: from, ...(fromRun !== undefined && { run: fromRun }) } };
 }
 
 export function scheduleOf({ schedule, warmupSteps, finalRateShare }: Optimizer): Schedule {

@@ -12,7 +12,12 @@ import type { GroupStats } from '../groups/group-stats.js';
 import { isConsumedIn } from '../groups/ticket-table.js';
 import type { UnackedGroups } from '../groups/unacked-groups.js';
 import type { StepEvent } from '../report/history.js';
-import { publishLagStats, StepEvents, type StepEventsOptions } from '../report/step-event.js';
+import {
+  prefixed,
+  publishLagStats,
+  StepEvents,
+  type StepEventsOptions,
+} from '../report/step-event.js';
 import type { GiveUp } from '../stop/give-up.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
 import type { ActorAudit } from './actor-audit.js';
@@ -195,7 +200,16 @@ export class StepPipeline {
     const report = { ...reportStep(config, startedFrom, trained, passed, rewinds), ...fleet };
     this.#markConfirmed(trained, optimized.length);
     recordTrainSpans(config.run, { step, version: startedFrom }, trained);
-    const event = this.#events.make(report, optimized);
+    const event = this.#events.make(
+      { step: admission.step, version: admission.confirmedVersion },
+      {
+        ...this.#options.groupStats.take(),
+        ...report,
+        ...prefixed('groups', admission.table.counts),
+        ...publishLagStats.record(admission.publishLag),
+      },
+      optimized,
+    );
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
     return { event, isHealthy: this.#giveUp.checkStep(event), candidate };
   }

@@ -4,6 +4,7 @@ import { countDrop, type ArrivedGroup } from '../groups/group-receiver.js';
 import { GiveUp, type RunEnding, type Watches } from '../stop/give-up.js';
 import type { ActorAudit } from './actor-audit.js';
 import type { IdleCause } from './idle-clock.js';
+import type { Position, Trainer } from '../session/trainer.js';
 import { CollectedStep, type CollectedStepOptions } from './collected-step.js';
 import { StepPipeline, type StepPipelineOptions } from './step-pipeline.js';
 
@@ -18,7 +19,7 @@ export interface TrainingOptions extends CollectedStepOptions, Watches, StepPipe
  * without awaiting the one before, and sends the optimizer step after the last of each substep. A step
  * that was sent in full goes to the `StepPipeline`.
  */
-export class Training {
+export class Training implements Trainer {
   readonly #options: TrainingOptions;
   readonly #giveUp: GiveUp;
   readonly #pipeline: StepPipeline;
@@ -29,6 +30,11 @@ export class Training {
     this.#giveUp = new GiveUp(options);
     this.#pipeline = new StepPipeline(options, this.#giveUp);
     this.#open = new CollectedStep(options, options.admission.step + 1);
+  }
+
+  get position(): Position {
+    const { step, confirmedVersion: version, isComplete, table } = this.#options.admission;
+    return { step, version, isComplete, counts: table.counts };
   }
 
   /**

@@ -18,9 +18,10 @@ export interface Tokenizer {
   /**
    * The conversation formatted by the model's chat template, up to the start of the assistant's answer.
    *
+   * @param opensAnswer false: as it stands, without the start of another answer.
    * @throws {UserError} if the model has no chat template.
    */
-  readonly chatText: (messages: readonly ChatMessage[]) => string;
+  readonly chatText: (messages: readonly ChatMessage[], opensAnswer?: boolean) => string;
   /** A rollout ends at the first of these. */
   readonly eosTokenIds: readonly number[];
   /** The token for text outside the vocabulary; undefined if every text can be encoded. */
@@ -58,7 +59,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
               skip_special_tokens: true,
               clean_up_tokenization_spaces: false, // text is scored as sampled
             }),
-      chatText: (messages) => {
+      chatText: (messages, opensAnswer = true) => {
         if (tokenizer.chat_template === null) {
           throw new UserError(
             `the model in ${path} has no chat template, neither in tokenizer_config.json nor as ` +
@@ -67,7 +68,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
         }
         return tokenizer.apply_chat_template<false>([...messages], {
           tokenize: false,
-          add_generation_prompt: true,
+          add_generation_prompt: opensAnswer,
         });
       },
       eosTokenIds,

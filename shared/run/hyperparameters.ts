@@ -34,12 +34,6 @@ export const sampling = {
 };
 
 export const batching = {
-  trainOn: hyperparameter(
-    z.enum(['rollouts', 'solutions']),
-    'rollouts',
-    'what a step trains on: the answers that the policy samples, or the solutions that the generator of problems ' +
-      'knows (supervised training, as a comparison).',
-  ),
   groupSize: hyperparameter(z.int().min(2), 16, 'rollouts per prompt.'),
   replayShare: hyperparameter(
     z.number().min(0).lt(1),

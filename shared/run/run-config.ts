@@ -6,6 +6,23 @@ import { Correction, ExtraTerms } from '../rl/objective.js';
 import { adam, advantages, batching, fieldsOf, sampling } from './hyperparameters.js';
 import { RunName } from '../wire/run-name.js';
 
+/** The examples that a run trains on, and how many of them a step takes. */
+const Supervised = z.strictObject({
+  data: z.string().min(1), // solver, or a file
+  digest: z.string().min(1), // of the problems or of the file's tokens
+  heldOut: z.int().nonnegative(), // examples that measure the loss
+  batch: z.discriminatedUnion('by', [
+    z.strictObject({ by: z.literal('examples'), size: z.int().positive() }),
+    z.strictObject({ by: z.literal('tokens'), size: z.int().positive() }),
+  ]),
+});
+
+/** The saved weights that a run started from. */
+const StartingWeights = z.strictObject({
+  path: z.string().startsWith('tinker://'),
+  run: z.string().min(1).optional(), // that made them, as RUN@STEP; unknown where only the path was given
+});
+
 /** The configuration of a run, written once by the learner and read by all other services. */
 export const RunConfig = z.strictObject({
   v: z.literal(2),
@@ -19,7 +36,9 @@ export const RunConfig = z.strictObject({
   datasetDigest: z.string().min(1), // of the problems; all services must have the same
   sampling: z.strictObject(fieldsOf(sampling)),
   ...fieldsOf(batching),
-  trainOn: batching.trainOn.schema.default(batching.trainOn.fallback), // older runs lack it
+  trainOn: z.enum(['rollouts', 'examples']).default('rollouts'), // older runs lack it
+  supervised: Supervised.optional(), // of a run that trains on examples
+  from: StartingWeights.optional(), // else the base model
   lora: z.strictObject({ rank: z.int().positive(), seed: z.int().nonnegative() }),
   loss: z.strictObject({
     name: LossName,

@@ -1,10 +1,8 @@
 import { z } from 'zod';
-import { UserError } from '../base/errors.js';
 import { countdown } from './countdown/task.js';
 import { integerAnswers } from './integer-answers/task.js';
 import { CommonSettings, type Complain, type Task } from './task.js';
 import { tableSpec } from './data/table.js';
-import type { Dataset } from './dataset.js';
 
 /** Every task, the default first. Schemas, flags and dispatch follow from this list. */
 export const tasks = [countdown, integerAnswers] as const;
@@ -70,26 +68,6 @@ export function checkTask(settings: TaskSettings, complain: Complain): void {
  */
 export function taskSpec(settings: TaskSettings): Promise<TaskSpec> {
   return definitionOf(settings.task).configure(settings);
-}
-
-/**
- * Reads the problems that a run trains on.
- *
- * @throws {UserError} if it is to train on solutions, and its problems come without them.
- */
-export async function loadForTraining(
-  spec: TaskSpec,
-  trainOn: 'rollouts' | 'solutions',
-): Promise<Dataset> {
-  const task = openTask(spec);
-  const dataset = await task.load();
-  if (trainOn === 'solutions' && task.solution?.(dataset.train[0]!) === undefined) {
-    throw new UserError(
-      '--train-on solutions needs problems that come with solutions: those of --task countdown with ' +
-        '--dataset generator and --prompt-style compact',
-    );
-  }
-  return dataset;
 }
 
 /** A task without its own types; it is only used with settings and specifications of the same name. */

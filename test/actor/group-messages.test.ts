@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { groupRequest, solutionRollouts } from '../../actor/group-messages.js';
+import { groupRequest } from '../../actor/group-messages.js';
 import { problemOf } from '../../shared/tasks/countdown/problem.js';
 import { styles } from '../../shared/tasks/countdown/prompts.js';
 import { countdown } from '../../shared/tasks/countdown/task.js';
@@ -50,33 +50,5 @@ describe('the sampling request of a ticket', () => {
     const over = ticket({ samplingParams: { ...params, maxTokens: room + 1 } });
     assert.throws(() => groupRequest(over, source), PermanentError);
     assert.equal(groupRequest(over, { ...source, maxContext: undefined }).maxTokens, room + 1);
-  });
-});
-
-describe('the rollouts of a ticket that is answered by solutions', () => {
-  const solved = { ...problem, solution: '3*21+7-6' };
-  const known = {
-    ...source,
-    dataset: { problem: (id: string) => (id === problem.id ? solved : undefined) },
-  };
-
-  it('each rollout of a solution ticket is the known solution with the stop token, certain of every token', () => {
-    const rollouts = solutionRollouts(ticket({ groupSize: 2 }), known, 5);
-    assert.equal(rollouts.length, 2);
-    for (const { tokens, behaviorLogprobs, versions, stopReason } of rollouts) {
-      assert.equal(String.fromCharCode(...tokens.subarray(0, -1)), '3*21+7-6');
-      assert.equal(tokens.at(-1), 2);
-      assert.deepEqual([...behaviorLogprobs], new Array<number>(9).fill(0));
-      assert.deepEqual([versions, stopReason], [[[5, 9]], 'stop']);
-    }
-  });
-
-  it('a solution ticket is refused when its solution is unknown or too long', () => {
-    assert.throws(() => solutionRollouts(ticket(), source, 0), /the task knows none/);
-    const params = { temperature: 1, seed: 7, maxTokens: 8 };
-    assert.throws(
-      () => solutionRollouts(ticket({ samplingParams: params }), known, 0),
-      (error: unknown) => error instanceof PermanentError && /has 9 tokens.*8;/.test(error.message),
-    );
   });
 });

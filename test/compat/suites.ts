@@ -2,6 +2,7 @@ import { testCookbookSpeed } from './cookbook-speed.js';
 import { testCookbook, testNewestCookbook, testTwoCommands } from './cookbook.js';
 import { testCountdownExample } from './countdown-example.js';
 import { testGguf } from './gguf.js';
+import { testPrompts } from './prompts.js';
 import { testReasoningGym } from './reasoning-gym.js';
 import { testSdk } from './sdk.js';
 import { testSdkVersions } from './sdk-versions.js';
@@ -100,6 +101,13 @@ export const suites: readonly Suite[] = [
     proves: 'offbeat model get makes of a GGUF file what transformers reads from it',
     run: testGguf,
     limitMinutes: 15,
+  },
+  {
+    name: 'prompts',
+    proves:
+      'the prompts, conversations and ends of answers of SmolLM2 are those of its own template and tokenizer',
+    run: testPrompts,
+    limitMinutes: 10,
   },
   {
     name: 'reasoning-gym',

@@ -6,6 +6,7 @@ import { loadEvalConfig } from '../../cli/eval/eval-config.js';
 import { loadSchema, serviceNames } from '../../cli/load-schema.js';
 import { SimulateConfig } from '../../tools/simulate/simulate.js';
 import { loadSweepConfig } from '../../tools/sweep/sweep.js';
+import { sftCommand } from '../../cli/up/sft.js';
 import { loadUpConfig } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { kebab, loadConfig } from '../../shared/service/config.js';
@@ -51,6 +52,7 @@ export async function readFlags({ name, flags, env }: OffbeatCommand): Promise<v
   const known = serviceNames.find((service) => service === name);
   if (known !== undefined) loadConfig(await loadSchema(known), known, flags, env);
   else if (name === 'up') loadUpConfig(LearnerConfig, flags, env);
+  else if (name === 'sft') loadUpConfig(LearnerConfig, flags, env, sftCommand);
   else if (name === 'eval') loadEvalConfig(flags, env);
   else if (name === 'dead-letters') loadRequest(flags, env);
   else if (name === 'sweep') loadSweepConfig(flags, env);

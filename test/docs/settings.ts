@@ -15,12 +15,14 @@ import { NatsConfig, natsConfigService } from '../../cli/nats-config.js';
 import { SolveConfig, solveService } from '../../tools/solve/solve.js';
 import { StatusConfig } from '../../cli/status/status.js';
 import { SweepConfig, sweepService } from '../../tools/sweep/sweep.js';
+import { sftShape } from '../../cli/up/sft.js';
 import { UpConfig, upService } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { Adapters } from '../../learner/settings/adapters.js';
 import { Connections } from '../../learner/settings/connections.js';
 import { Advantages, Objective } from '../../learner/settings/objective.js';
 import { Audit, Duration, Evaluation, Stops } from '../../learner/settings/run-control.js';
+import { SupervisedSettings } from '../../learner/settings/supervised.js';
 import { Batches, Optimizer, Task } from '../../learner/settings/training.js';
 import { LocalBackendConfig } from '../../local-backend/config.js';
 import { RewardServiceConfig } from '../../reward-service/config.js';
@@ -39,6 +41,7 @@ export const learnerSettings: readonly Settings[] = [
   { title: 'Loss and correction', shape: Objective.shape },
   { title: 'Advantages', shape: Advantages.shape },
   { title: 'Optimizer', shape: Optimizer.shape },
+  { title: 'Training on examples', shape: SupervisedSettings.shape },
   { title: 'How long, and checkpoints', shape: Duration.shape },
   { title: 'Evaluation', shape: Evaluation.shape },
   { title: 'When to give up', shape: Stops.shape },
@@ -52,6 +55,7 @@ export const commandSettings: Readonly<
   Record<string, { readonly service: string; readonly shape: z.core.$ZodShape }>
 > = {
   up: { service: upService, shape: UpConfig.shape },
+  sft: { service: upService, shape: sftShape },
   learner: { service: 'learner', shape: LearnerConfig.shape },
   actor: { service: 'actor', shape: ActorConfig.shape },
   'reward-service': { service: 'reward-service', shape: RewardServiceConfig.shape },

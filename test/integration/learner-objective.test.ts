@@ -68,35 +68,6 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     assert.deepEqual([...new Set(passes.map(({ pass }) => pass?.loss))], ['importance_sampling']);
   });
 
-  it('a learner may train on the solutions that the generator of problems knows', async () => {
-    await using ground = await TrainingGround.prepare('solutions');
-    const learner = ground.learner({
-      'max-steps': 12,
-      'max-tokens': 16,
-      'group-size': 2,
-      'train-on': 'solutions',
-      loss: 'cross_entropy',
-      advantage: 'reward',
-      'zero-variance': 'train',
-      'audit-share': 0,
-      'stop-kl': 0,
-    });
-    ground.actor('actor-0');
-    const answers = new Set<string>();
-    await ground.startScoring({
-      isCorrect: ({ tokens }) => answers.add(tokens.join()).size > 0,
-    });
-    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
-    const { groups } = Summary.parse(await ground.summary());
-    assert.deepEqual([groups.trained, groups.skippedZeroVariance, groups.dead], [48, 0, 0]);
-    assert(answers.size > 30); // of 40 problems
-    const metrics = await ground.metrics();
-    // Nats per token of the solutions, since the logprobs that come with them are 0.
-    const surprise = metrics.map((line) => line['kl_sample_train_v1']!);
-    const mean = ([a, b, c]: number[]) => (a! + b! + c!) / 3; // a step's problems differ by about 0.1
-    assert(mean(surprise.slice(-3)) < mean(surprise.slice(0, 3)) - 0.2, surprise.join(', '));
-  });
-
   it('a diverging run is given up and keeps the previous checkpoint', async () => {
     await using ground = await TrainingGround.prepare('diverged');
     const learner = ground.learner({

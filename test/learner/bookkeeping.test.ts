@@ -288,7 +288,11 @@ describe("the statistics of a step's groups", () => {
   it('the group statistics count each group once: on arrival if skipped, otherwise when trained', () => {
     const groupStats = new GroupStats();
     const make = (correct: boolean[], lengths: number[]) => {
-      const group = rolloutGroup({ rollouts: lengths.map((length) => rollout(length)) });
+      const rollouts = lengths.map((length) => ({
+        ...rollout(length),
+        stopReason: length === 4 ? ('length' as const) : ('stop' as const),
+      }));
+      const group = rolloutGroup({ rollouts });
       const { scores } = scoredGroup({ group });
       return scoredGroup({
         group,
@@ -306,6 +310,7 @@ describe("the statistics of a step's groups", () => {
     const rates = groupStats.take();
     assert.equal(rates['env/all/correct'], 3 / 4);
     assert.equal(rates['env/all/format'], 2 / 4);
+    assert.equal(rates['env/all/truncated'], 1 / 4);
     assert.equal(rates['ac_tokens_per_turn'], 8 / 4);
     assert.equal(rates['by_group/frac_all_good'], 1 / 2);
     assert.equal(rates['by_group/frac_mixed'], 1 / 2);

@@ -67,29 +67,43 @@ describe("the learner's configuration", () => {
     for (const loss of ['cispo', 'ppo', 'importance_sampling', 'dro']) load('--loss', loss);
   });
 
-  const solutions =
-    '--train-on=solutions --loss=cross_entropy --advantage=reward --zero-variance=train --audit-share=0 --stop-kl=0'.split(
-      ' ',
-    );
+  it('the run configuration says which examples a run trains on, and by cross-entropy', () => {
+    const examples = { digest: 'c', heldOut: { size: 3 } };
+    const configOf = (...flags: string[]) => runConfig(fit(...flags), { ...found, examples });
+    const { trainOn, supervised, loss } = configOf('--data=solver', '--num-minibatches=3');
+    assert.equal(trainOn, 'examples');
+    const batch = { by: 'examples', size: 64 };
+    assert.deepEqual(supervised, { data: 'solver', digest: 'c', heldOut: 3, batch });
+    assert.deepEqual(loss, { name: 'cross_entropy', config: {} });
+    const { supervised: packed } = configOf('--data=chats.jsonl', '--batch-tokens=4096');
+    assert.deepEqual(packed?.batch, { by: 'tokens', size: 4_096 });
+    const { trainOn: usual, supervised: none, loss: usualLoss } = runConfig(fit(), found);
+    assert.deepEqual([usual, none, usualLoss.name], ['rollouts', undefined, 'cispo']);
+  });
 
-  it('the learner accepts solutions to train on with the settings that mean something for them', () => {
-    assert.equal(runConfig(fit(...solutions), found).trainOn, 'solutions');
-    assert.equal(runConfig(fit(), found).trainOn, 'rollouts');
+  it('the run configuration says which weights a run starts from', () => {
+    const path = 'tinker://a/weights/state-000120';
+    assert.deepEqual(runConfig(fit('--from', path, '--from-run', 'sft@120'), found).from, {
+      path,
+      run: 'sft@120',
+    });
+    assert.deepEqual(runConfig(fit('--from', path), found).from, { path });
+    assert.throws(() => runConfig(fit('--from', 'sft@120'), found), /--from sft@120 .* tinker:/);
   });
 
   const contradictions: [flags: string[], says: RegExp][] = [
-    [
-      [...solutions, '--loss=cispo'],
-      /--loss .* --train-on solutions trains on no samples of a policy; choose cross_entropy/,
-    ],
-    [[...solutions, '--advantage=mean_centred'], /--advantage .*; choose reward/],
-    [[...solutions, '--mask=icepop'], /--mask .*; choose none/],
-    [[...solutions, '--correction=token_weights'], /--correction .*; choose in_loss/],
-    [[...solutions, '--length-penalty=0.5'], /--length-penalty .*; choose 0/],
-    [[...solutions, '--kl-penalty=0.1'], /--kl-penalty .*; choose 0/],
-    [[...solutions, '--entropy-bonus=0.01'], /--entropy-bonus .*; choose 0/],
-    [[...solutions, '--audit-share=0.1'], /--audit-share .*; choose 0/],
-    [[...solutions, '--stop-kl=1'], /--stop-kl .*; choose 0/],
+    ...['--loss=ppo', '--mask=icepop', '--kl-penalty=0.1', '--stop-kl=2', '--audit-share=0.1'].map(
+      (flag): [string[], RegExp] => [
+        ['--data=solver', flag],
+        new RegExp(`${flag.split('=')[0]!} .* --data trains on examples .* no effect; remove it`),
+      ],
+    ),
+    [['--data=solver', '--groups-per-batch=8'], /--groups-per-batch .* no effect/],
+    [['--data=chats.json'], /--data .* ends in \.jsonl/],
+    [['--data=solver', '--batch-examples=4', '--batch-tokens=99'], /--batch-tokens .* remove one/],
+    [['--epochs=2'], /--epochs .* add --data/],
+    [['--from=sft@last'], /--from .* RUN@STEP/],
+    [['--from-run=sft@1'], /--from-run .* no --from/],
     [['--advantage=reward'], /--zero-variance/],
     [
       ['--num-minibatches', '5'],

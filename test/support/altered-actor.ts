@@ -114,7 +114,6 @@ export async function runAlteredActor(
   const sampling = {
     ...{ broker, actor, prompts, sampler, policies, canaries, activity, earlyCancel, log: silent },
     ...{
-      trainOn: 'rollouts' as const,
       inFlightUpdates: true,
       splits: ['train'] as const,
       onGroup: () => undefined,

@@ -90,9 +90,10 @@ export class TrainingGround implements AsyncDisposable {
     return this.#start('actor', [...this.#where, ...model, '--name', name, ...more]);
   }
 
-  /** A learner with small steps; the flags extend or replace its defaults. */
-  learner(flags: Readonly<Record<string, string | number>>): ServiceProcess {
-    const settings = {
+  /** A learner with small steps; the flags extend or replace its defaults, or remove them. */
+  learner(flags: Readonly<Record<string, string | number | undefined>>): ServiceProcess {
+    const settings: Parameters<TrainingGround['learner']>[0] = {
+      run: this.run,
       'run-dir': this.runDir,
       name: 'learner',
       'model-dir': this.model.path,
@@ -114,8 +115,10 @@ export class TrainingGround implements AsyncDisposable {
       'trainer-class': 'fp32',
       ...flags,
     };
-    const words = Object.entries(settings).map(([flag, value]) => `--${flag}=${value}`);
-    return this.#start('learner', [...this.#where, ...words]);
+    const words = Object.entries(settings).flatMap(([flag, value]) =>
+      value === undefined ? [] : `--${flag}=${value}`,
+    );
+    return this.#start('learner', ['--nats-url', this.server.url, ...words]);
   }
 
   /**

@@ -28,15 +28,17 @@ export class UpProcess implements AsyncDisposable {
   /**
    * @param place of another one, to use its folder and run name.
    * @param env variables in addition to those of this process.
+   * @param command that starts the run.
    */
   static async start(
     flags: readonly string[],
     place?: { readonly folder: string; readonly run: string },
     env: Readonly<Record<string, string>> = {},
+    command: 'up' | 'sft' = 'up',
   ): Promise<UpProcess> {
     const folder = place?.folder ?? (await mkdtemp(join(tmpdir(), 'offbeat-up-')));
     const run = place?.run ?? folder.replace(/.*offbeat-up-/, 'up-');
-    const child = spawn(process.execPath, [cli, 'up', `--run=${run}`, ...flags], {
+    const child = spawn(process.execPath, [cli, command, `--run=${run}`, ...flags], {
       cwd: folder,
       env: { ...process.env, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],

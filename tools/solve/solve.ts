@@ -3,8 +3,8 @@ import { UserError } from '../../shared/base/errors.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { type RewardSpec, exampleRow, problemOfRow } from '../../shared/tasks/countdown/task.js';
+import { maxNumbers, nearest, solve, type Question } from '../../shared/tasks/countdown/solver.js';
 import { readRows, tableSpec } from '../../shared/tasks/data/table.js';
-import { maxNumbers, nearest, solve, type Question } from './solver.js';
 
 /** How to print solutions. */
 export const SolveConfig = z.object({

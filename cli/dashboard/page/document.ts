@@ -82,7 +82,9 @@ function mainMarkup(state: RunView): string {
   return [
     part('dl', 'headline', { class: 'headline', 'aria-label': 'The newest figures' }),
     section('learning', questions.learning, plots('learning')),
-    section('off-policy', questions['off-policy'], plots('off-policy')),
+    ...(isSupervised(state)
+      ? []
+      : [section('off-policy', questions['off-policy'], plots('off-policy'))]),
     section('the-flow', 'The flow', part('div', 'flow')),
     section('who-waits', questions.waiting, plots('waiting') + part('div', 'waiting')),
     section('the-actors', 'Actors', part('div', 'actors')),
@@ -110,8 +112,11 @@ function titleMarkup(state: RunView): string {
   const what =
     config === undefined
       ? 'waiting for the configuration of the learner'
-      : `${config.model.name} on ${config.task.name}, ${config.loss.name}, groups of ${config.groupSize}, ` +
-        `${config.groupsPerBatch} a step, max_steps_off_policy ${config.maxStepsOffPolicy}`;
+      : isSupervised(state)
+        ? `${config.model.name} on examples (${config.supervised?.data ?? ''}), ${config.loss.name}, ` +
+          `${config.supervised?.batch.size ?? ''} ${config.supervised?.batch.by ?? ''} a step`
+        : `${config.model.name} on ${config.task.name}, ${config.loss.name}, groups of ${config.groupSize}, ` +
+          `${config.groupsPerBatch} a step, max_steps_off_policy ${config.maxStepsOffPolicy}`;
   return (
     element(
       'h1',
@@ -121,8 +126,12 @@ function titleMarkup(state: RunView): string {
   );
 }
 
+function isSupervised({ config }: Pick<RunView, 'config'>): boolean {
+  return config?.trainOn === 'examples';
+}
+
 /** The most important figures. */
-function headlineMarkup({ history }: Pick<RunView, 'history'>): string {
+function headlineMarkup({ history, config }: Pick<RunView, 'history' | 'config'>): string {
   const { steps, evals } = history;
   const last = steps.at(-1);
   const metrics = last?.metrics ?? {};
@@ -132,14 +141,21 @@ function headlineMarkup({ history }: Pick<RunView, 'history'>): string {
   const evaluated = evals.at(-1);
   // The durations of the steps, so that neither evaluations nor downtime are included.
   const trained = steps.reduce((sum, step) => sum + (step.metrics['seconds'] ?? 0), 0);
-  const figures: [name: string, value: string, note: string][] = [
+  const figures: (readonly [name: string, value: string, note: string])[] = [
     [
       'Step',
       last === undefined ? unknown : String(last.step),
       last === undefined ? '' : `${formatSeconds(trained)} of training`,
     ],
-    ['Reward', decimal(metrics['env/all/reward/total'], 3), 'mean of all answers'],
-    ['Solved', percent(metrics['env/all/correct']), 'while training'],
+    ...(isSupervised({ config })
+      ? ([
+          ['-logprob', decimal(metrics['sft/nll'], 3), 'nats per token, before the newest step'],
+          ['Epochs', decimal(metrics['sft/epoch'], 2), 'of the examples'],
+        ] as const)
+      : ([
+          ['Reward', decimal(metrics['env/all/reward/total'], 3), 'mean of all answers'],
+          ['Solved', percent(metrics['env/all/correct']), 'while training'],
+        ] as const)),
     [
       'Held-out',
       percent(evaluated?.sampled),
@@ -147,16 +163,26 @@ function headlineMarkup({ history }: Pick<RunView, 'history'>): string {
         ? ''
         : `version ${evaluated.version}; greedily ${percent(evaluated.greedy)}`,
     ],
-    [
-      'Staleness',
-      decimal(metrics['staleness/mean'], 2),
-      last === undefined ? '' : `at most ${decimal(metrics['staleness/max'], 0)}`,
-    ],
-    [
-      'Rollouts',
-      seconds > 0 ? `${decimal(total('scored/rollouts') / seconds, 0)}/s` : unknown,
-      'last 10 steps',
-    ],
+    ...(isSupervised({ config })
+      ? ([
+          [
+            'Examples',
+            seconds > 0 ? `${decimal(total('sft/examples') / seconds, 1)}/s` : unknown,
+            'last 10 steps',
+          ],
+        ] as const)
+      : ([
+          [
+            'Staleness',
+            decimal(metrics['staleness/mean'], 2),
+            last === undefined ? '' : `at most ${decimal(metrics['staleness/max'], 0)}`,
+          ],
+          [
+            'Rollouts',
+            seconds > 0 ? `${decimal(total('scored/rollouts') / seconds, 0)}/s` : unknown,
+            'last 10 steps',
+          ],
+        ] as const)),
     [
       'Learner idle',
       seconds > 0 ? percent(total('idle_seconds') / seconds) : unknown,

@@ -28,7 +28,7 @@ interface Line {
 
 const metric = (name: string, key: string): Line => ({ name, of: (metrics) => metrics[key] });
 
-/** Every chart of a run, also those without points yet, so that the layout does not change. */
+/** Every chart of a run on rollouts, or on examples, also those without points yet, so that the layout does not change. */
 export function curvesOf(history: History, config: RunConfig | undefined): Curve[] {
   const curve = (
     id: string,
@@ -51,19 +51,33 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
         .filter(({ points }) => points.length > 0),
     };
   };
+  const solved = curve(
+    'solved',
+    'learning',
+    'Solved exactly',
+    [metric('training', 'env/all/correct')],
+    [
+      { name: 'held-out', points: evalPoints(history, 'sampled') },
+      { name: 'greedily', points: evalPoints(history, 'greedy') },
+    ],
+    true,
+  );
+  if (config?.trainOn === 'examples') {
+    return [
+      curve('nll', 'learning', '-logprob of the examples, nats per token', [
+        metric('training', 'sft/nll'),
+        metric('held-out', 'sft/held_out_nll'),
+      ]),
+      solved,
+      curve('rate', 'learning', 'Learning rate', [metric('learning rate', 'learning_rate')]),
+      curve('speed', 'waiting', 'Trained tokens a second', [
+        { name: 'trained', of: (metrics) => ratio(metrics['sft/tokens'], metrics['seconds']) },
+      ]),
+    ];
+  }
   return [
     curve('reward', 'learning', 'Reward', [metric('mean of all answers', 'env/all/reward/total')]),
-    curve(
-      'solved',
-      'learning',
-      'Solved exactly',
-      [metric('training', 'env/all/correct')],
-      [
-        { name: 'held-out', points: evalPoints(history, 'sampled') },
-        { name: 'greedily', points: evalPoints(history, 'greedy') },
-      ],
-      true,
-    ),
+    solved,
     curve('entropy', 'learning', 'Entropy, nats per token', [metric('of all answers', 'entropy')]),
     curve(
       'staleness',

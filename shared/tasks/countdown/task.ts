@@ -10,6 +10,7 @@ import { answerForm, scoreAnswer } from './score.js';
 import { embeddedDataset, generateProblems, type SolvedProblem } from './generator.js';
 import { problemKey, problemOf, type Problem } from './problem.js';
 import { styles, renderPrompt } from './prompts.js';
+import { solutionText } from './solution.js';
 
 /** Problems generated from the seed, the same in every process. */
 export const GeneratorSpec = z.strictObject({
@@ -210,7 +211,7 @@ function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem
   return {
     load: () => loadDataset(dataset),
     prompt: (problem) => renderPrompt(prompt, problem),
-    ...(prompt.answer === 'whole' && { solution: (problem: Problem) => problem.solution }),
+    solution: (problem) => solutionText(prompt, problem, reward.numbersToUse),
     stop: prompt.stop,
     score: (problem, completion) => scoreAnswer(form, problem, completion, reward),
     problemOf: problemOfRow,

@@ -28,6 +28,15 @@ describe('the status line', () => {
   };
   const three = [step(1, 10_000, metrics), step(2, 20_000, metrics), step(3, 30_000, metrics)];
 
+  it('the status line of a run on examples shows their loss, and its end by the epochs', () => {
+    const numbers = { 'sft/nll': 0.4567, 'sft/held_out_nll': 0.5, 'sft/examples': 16 };
+    const steps = [1, 2, 3].map((n) => step(n, 10_000 * n, { ...numbers, 'sft/epoch': n / 8 }));
+    assert.equal(
+      statusText(after(steps), { epochs: 1 }, 30_000),
+      'step 3  nll 0.457  held-out nll 0.500  epoch 0.38  1.6 examples/s  50 s left',
+    );
+  });
+
   it('the status line shows that the run waits until there is a step', () => {
     assert.equal(
       statusText(progressSince(1_000), {}, 66_000),

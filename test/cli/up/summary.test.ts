@@ -89,6 +89,20 @@ describe('the summary', () => {
     assert.doesNotMatch(next({ drought: { groups: 9, reward: 1 } }), /--resume/);
   });
 
+  it('the summary of a run on examples has their loss, and the command that starts reinforcement learning', () => {
+    const supervised = { examples: 96, epochs: 1.5, nll: 0.44, heldOutNll: 0.512 };
+    const text = summaryText({ ...summary, supervised, from: 'warm@12' });
+    assert.match(text, /from +warm@12\n/);
+    assert.match(text, /examples +96, 1\.50 epochs\n/);
+    assert.match(text, /nll +0\.440 nats per token of the last step, 0\.512 held out\n/);
+    assert.doesNotMatch(text, /staleness|rollouts/);
+    const next = nextText(
+      { ...summary, supervised },
+      { folder: '/x/runs/r', runsDir: 'runs', modelDir: 'models/m' },
+    );
+    assert.match(next, / npm start -- --from r --model-dir models\/m$/m);
+  });
+
   it('the summary says why training was given up and which checkpoint is saved', () => {
     const divergence = { step: 9, reason: 'the reward is 0.1', checkpointStep: 5 };
     const text = summaryText({ ...summary, divergence });

@@ -6,14 +6,7 @@ import { embeddedDataset } from '../../../shared/tasks/countdown/generator.js';
 import { styles } from '../../../shared/tasks/countdown/prompts.js';
 import { zeroOrOne } from '../../../shared/tasks/countdown/score.js';
 import { styles as integerStyles } from '../../../shared/tasks/integer-answers/prompts.js';
-import {
-  checkTask,
-  flagsOf,
-  loadForTraining,
-  openTask,
-  TaskSettings,
-  taskSpec,
-} from '../../../shared/tasks/registry.js';
+import { checkTask, flagsOf, TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
 
 const specOf = (...flags: string[]) => taskSpec(loadConfig(TaskSettings, 'learner', flags, {}));
 
@@ -48,26 +41,6 @@ describe('the task chosen by the settings', () => {
       seed: 0,
       testSize: 512,
     });
-  });
-});
-
-describe('the problems of a run that trains on solutions', () => {
-  const small = ['--train-size=8', '--test-size=2'];
-
-  it('the generated problems come with solutions that are right', async () => {
-    const spec = await specOf(...small);
-    const { train } = await loadForTraining(spec, 'solutions');
-    const task = openTask(spec);
-    assert.equal(train.length, 8);
-    for (const problem of train) {
-      assert.equal(task.score(problem, task.solution!(problem)!).isCorrect, true);
-    }
-  });
-
-  it('the problems are refused if there are no solutions in the form of the answers', async () => {
-    const spec = await specOf(...small, '--prompt-style=fewshot');
-    assert.equal((await loadForTraining(spec, 'rollouts')).train.length, 8);
-    await assert.rejects(loadForTraining(spec, 'solutions'), /--prompt-style compact/);
   });
 });
 

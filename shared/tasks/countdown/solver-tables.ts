@@ -1,5 +1,5 @@
-import * as rational from '../../shared/tasks/rational.js';
-import type { Rational } from '../../shared/tasks/rational.js';
+import * as rational from '../rational.js';
+import type { Rational } from '../rational.js';
 import { joins, leaf, type Form } from './form.js';
 
 /** The forms that use all of some numbers, by their values. */

@@ -1,7 +1,7 @@
-import type { Problem } from '../../shared/tasks/countdown/problem.js';
-import type { RewardSpec } from '../../shared/tasks/countdown/task.js';
-import * as rational from '../../shared/tasks/rational.js';
-import type { Rational } from '../../shared/tasks/rational.js';
+import type { Problem } from './problem.js';
+import type { RewardSpec } from './task.js';
+import * as rational from '../rational.js';
+import type { Rational } from '../rational.js';
 import { oppositeText, type Form } from './form.js';
 import { SolverTables } from './solver-tables.js';
 

@@ -1,6 +1,6 @@
-import { print, type Expression, type Operator } from '../../shared/tasks/countdown/parser.js';
-import * as rational from '../../shared/tasks/rational.js';
-import type { Rational } from '../../shared/tasks/rational.js';
+import { print, type Expression, type Operator } from './parser.js';
+import * as rational from '../rational.js';
+import type { Rational } from '../rational.js';
 
 /**
  * All expressions that differ only in the order and grouping of a sum or product: `7+3-(21-9)` is the

@@ -1,0 +1,57 @@
+import type { z } from 'zod';
+import { describeFlags } from '../../shared/service/config-help.js';
+import type { Environment } from '../../shared/service/config.js';
+import { adam } from '../../shared/run/hyperparameters.js';
+import { solverData } from '../../shared/tasks/examples/training-examples.js';
+import { TaskSettings } from '../../shared/tasks/registry.js';
+import { loadSchema } from '../load-schema.js';
+import { up } from './up.js';
+import { runSettings, UpConfig, upService, type StartCommand } from './up-config.js';
+
+/** The learner's settings that mean something for training on examples. */
+const settings = new Set<string>([
+  ...Object.keys(TaskSettings.shape),
+  ...['data', 'batchExamples', 'batchTokens', 'epochs', 'heldOutExamples', 'numMinibatches'],
+  ...Object.keys(adam),
+  ...['loraRank', 'from', 'schedule', 'warmupSteps', 'finalRateShare'],
+  ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps'],
+  ...['evalProblems', 'evalSamples', 'evalEveryVersions', 'temperature', 'maxTokens', 'groupSize'],
+  ...['seed', 'leaseSeconds', 'streamReplicas'],
+]);
+
+/** The launcher's flags that mean nothing where no training answers are sampled. */
+const ofSampling = new Set<string>(['evalActors', 'inFlightUpdates', 'onAdoption']);
+
+/** `offbeat up` on examples: with the same services, files and flags, as far as they mean something. */
+export const sftCommand: StartCommand = {
+  offers: (key) => settings.has(key) || (key in UpConfig.shape && !ofSampling.has(key)),
+  defaults: { data: solverData },
+};
+
+const offered = <Shape extends object>(shape: Shape) =>
+  Object.fromEntries(Object.entries(shape).filter(([key]) => sftCommand.offers(key)));
+
+/** Its flags of the launcher. */
+export const sftShape: z.core.$ZodShape = offered(UpConfig.shape);
+
+/** What `offbeat sft` does, and its flags. */
+export async function sftHelp(): Promise<string> {
+  const choices = offered(runSettings(await loadSchema('learner')));
+  return `offbeat sft: trains on examples by cross-entropy, on this machine.
+
+The examples are the solutions of the task's problems, or a file of prompts and answers or of conversations. The run is
+like one of offbeat up: --run NAME --resume continues it, and offbeat up --from NAME starts reinforcement learning from
+its weights. Without --epochs, --max-steps and --max-minutes it trains for one epoch.
+
+How to run it:
+${describeFlags(sftShape, upService)}
+
+What to train:
+${describeFlags(choices, upService)}
+`;
+}
+
+/** Trains on examples and returns the exit code, as `up` does. */
+export function sft(argv: readonly string[], env: Environment): Promise<number> {
+  return up(argv, env, sftCommand);
+}

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SmolLM2-135M-Instruct on Countdown with 3 numbers, on two CPU cores: supervised warm-up, then asynchronous RL from its weights.
+# The same command continues what was interrupted. docs/real-models.md says where the model comes from and what this costs.
+#   docs/experiments/smollm2.sh [MODEL_DIR] [RUNS_DIR]
+set -eu
+model=${1:-models/SmolLM2-135M-Instruct}
+runs=${2:-runs}
+
+# begin_or_continue COMMAND RUN FLAG...: starts a run, goes on with it, or leaves it if it has all its steps.
+begin_or_continue() {
+  command=$1 run=$2
+  shift 2
+  if grep -q '"reason": "max_steps"' "$runs/$run/summary.json" 2>/dev/null; then
+    echo "$run is complete"
+  elif [ -e "$runs/$run/checkpoint.json" ]; then
+    npx offbeat "$command" --run "$run" --runs-dir "$runs" --resume
+  else
+    npx offbeat "$command" --run "$run" --runs-dir "$runs" --model-dir "$model" --seed 0 --lora-rank 32 --actors 1 \
+      --numbers 3 --max-number 30 --max-target 100 --test-size 1024 --eval-problems 128 --eval-samples 4 \
+      --prompt-style compact --max-tokens 24 "$@"
+  fi
+}
+
+begin_or_continue sft smollm2-warm --data solver --train-size 8192 --batch-examples 32 --epochs 1 \
+  --checkpoint-every-steps 16 --eval-every-versions 64
+begin_or_continue up smollm2-rl --from smollm2-warm --group-size 8 --groups-per-batch 8 --num-minibatches 2 \
+  --max-steps-off-policy 2 --max-steps 150 --checkpoint-every-steps 5 --eval-every-versions 25

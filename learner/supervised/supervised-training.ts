@@ -1,0 +1,295 @@
+import { Counter } from 'prom-client';
+import type { Changes } from '../../shared/base/changes.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { Example } from '../../shared/tasks/examples/example.js';
+import type { Examples } from '../../shared/tasks/examples/training-examples.js';
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import type { GroupCounts } from '../../shared/wire/ledger.js';
+import { type Candidate, CheckpointTrial } from '../checkpoints/checkpoint-trial.js';
+import type { Checkpointer, PendingState } from '../checkpoints/checkpointer.js';
+import type { StepEvent } from '../report/history.js';
+import { StepEvents, type StepEventsOptions } from '../report/step-event.js';
+import type { SupervisedResult } from '../report/summary.js';
+import type { Position, Trainer } from '../session/trainer.js';
+import type { LearningRateSchedule } from '../step/learning-rate-schedule.js';
+import { VersionNotFinite } from '../step/adapter-supply.js';
+import type { Publisher } from '../step/publisher.js';
+import type { RunEnding } from '../stop/give-up.js';
+import type { BatchPlan } from './batch-plan.js';
+import {
+  countedTokens,
+  nll,
+  passedExamples,
+  supervisedData,
+  supervisedStats,
+  together,
+  type PassedExamples,
+} from './supervised-pass.js';
+
+const trainedExamples = new Counter({
+  name: 'rl_sft_examples_total',
+  help: 'Examples that the backend has confirmed to have trained on.',
+});
+
+export interface SupervisedOptions extends StepEventsOptions {
+  readonly config: Pick<RunConfig, 'numMinibatches'>;
+  readonly run: Pick<TrainingRun, 'forward' | 'forwardBackward' | 'optimStep'>;
+  readonly plan: BatchPlan;
+  readonly heldOut: Examples;
+  readonly start: {
+    readonly step: number; // that the weights have
+    readonly version: number; // under which they are published
+    readonly place: number; // of the next example
+  };
+  readonly maxSteps: number; // of the run
+  readonly checkpointEverySteps: number;
+  /** Steps between two evaluations, for each of which the version is published; 0: none. */
+  readonly evaluateEverySteps: number;
+  /** Steps between two measurements of the held-out examples; 0: only before the first step and after the last. */
+  readonly measureEverySteps: number;
+  readonly publisher: Pick<Publisher, 'publish' | 'retire'>;
+  readonly checkpointer: Pick<Checkpointer, 'save' | 'writtenStep'>;
+  readonly learningRates: Pick<LearningRateSchedule, 'settingsFor' | 'progress'>;
+  readonly changes: Changes;
+  readonly scope: TaskScope;
+  /** Writes a confirmed step to the history; the checkpoint of the step waits for it. */
+  readonly onStep: (event: StepEvent) => Promise<void>;
+  /** Versions that evaluations still need. */
+  readonly versionsInUse: () => readonly number[];
+  readonly log: Logger;
+}
+
+/** A step that the backend has in full. */
+interface SentStep {
+  readonly step: number;
+  readonly version: number; // that it makes
+  readonly end: number; // place of the next example
+  readonly passes: readonly Promise<PassedExamples>[];
+  readonly heldOut: Promise<PassedExamples> | undefined; // before the step
+  readonly optimized: Promise<Record<string, number>>;
+  readonly published: Promise<void> | undefined;
+  readonly saved: PendingState | undefined;
+}
+
+/**
+ * Trains on examples by cross-entropy, as `Training` trains on sampled groups: the same backend, schedule, checkpoints
+ * and history. There are no tickets. A batch is known beforehand, so each step is sent while the one before is in the
+ * backend; a version is published only where something samples with it.
+ */
+export class SupervisedTraining implements Trainer {
+  readonly #options: SupervisedOptions;
+  readonly #events: StepEvents;
+  readonly #trial = new CheckpointTrial();
+  readonly #over = new AbortController(); // aborts when the run is given up
+  readonly #measured: readonly Example[]; // held out
+  #sent: { step: number; version: number; place: number }; // after the steps that the backend has
+  #confirmed: { step: number; version: number; place: number };
+  #unconfirmed = 0;
+  #newest: Promise<void> = Promise.resolve(); // the newest step's confirmation and record
+  #publishedVersion: number;
+  #retired: Promise<void> = Promise.resolve();
+  #failure: { readonly step: number; readonly reason: string } | undefined;
+  #result: SupervisedResult | undefined;
+
+  constructor(options: SupervisedOptions) {
+    const { start, heldOut } = options;
+    this.#options = options;
+    this.#events = new StepEvents(options);
+    this.#sent = this.#confirmed = start;
+    this.#publishedVersion = start.version;
+    this.#measured = Array.from({ length: heldOut.size }, (_, i) => heldOut.at(i));
+  }
+
+  get position(): Position {
+    const { step, version, place } = this.#confirmed;
+    return { step, version, isComplete: this.#isComplete, counts: countsAt(place) };
+  }
+
+  /** What was trained in all, and how well the examples are known; undefined before the first step. */
+  get result(): SupervisedResult | undefined {
+    return this.#result;
+  }
+
+  async run(stop: AbortSignal): Promise<RunEnding | undefined> {
+    const { scope, changes, checkpointer } = this.#options;
+    const until = AbortSignal.any([stop, scope.signal, this.#over.signal]);
+    this.#events.start();
+    while (!until.aborted && !this.#isComplete) {
+      // Two queued steps keep the backend busy; more would only add to the work that a failure loses.
+      if (this.#unconfirmed < 2) this.#take(this.#send());
+      else await changes.next(until);
+    }
+    await this.#newest;
+    scope.signal.throwIfAborted();
+    if (this.#failure === undefined) await this.#finish(stop);
+    else await this.#trial.end();
+    await this.#retired;
+    return (
+      this.#failure && {
+        reason: 'diverged',
+        divergence: { ...this.#failure, checkpointStep: checkpointer.writtenStep },
+      }
+    );
+  }
+
+  get #isComplete(): boolean {
+    const { plan, maxSteps } = this.#options;
+    const { step, place } = this.#sent;
+    return step >= maxSteps || plan.endOf(place) === place;
+  }
+
+  /** Sends the next step whole. All its calls are in the backend's queue, in order, when this returns. */
+  #send(): SentStep {
+    const { plan, run, config, learningRates, checkpointer, idle } = this.#options;
+    const { evaluateEverySteps, measureEverySteps, checkpointEverySteps, maxSteps } = this.#options;
+    const start = this.#sent.place;
+    const end = plan.endOf(start);
+    const step = this.#sent.step + 1;
+    const version = this.#sent.version + 1;
+    const batch = plan.examplesIn(start, end);
+    const weight = 1 / Math.max(1, countedTokens(batch));
+    const isMeasured =
+      step === 1 || (measureEverySteps > 0 && (step - 1) % measureEverySteps === 0);
+    const heldOut = isMeasured ? this.#measure() : undefined;
+    const passes = parts(batch, config.numMinibatches).map((examples) => {
+      const data = supervisedData(examples, weight);
+      const passed = idle.during(run.forwardBackward(data, 'cross_entropy', atTemperature1));
+      return this.#track(passed.then((result) => passedExamples(examples, result)));
+    });
+    const adam = learningRates.settingsFor(step);
+    const optimized = this.#track(
+      idle
+        .during(run.optimStep(adam))
+        .then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })),
+    );
+    const isPublished =
+      evaluateEverySteps > 0 && step % evaluateEverySteps === 0 && step < maxSteps;
+    const published = isPublished ? this.#publish(step, version) : undefined;
+    const saved = step % checkpointEverySteps === 0 ? checkpointer.save(step) : undefined;
+    this.#sent = { step, version, place: end };
+    return { step, version, end, passes, heldOut, optimized, published, saved };
+  }
+
+  #measure(): Promise<PassedExamples> | undefined {
+    if (this.#measured.length === 0) return undefined;
+    const { run, idle } = this.#options;
+    const data = supervisedData(this.#measured, 0);
+    const passed = idle.during(run.forward(data, 'cross_entropy', atTemperature1));
+    return this.#track(passed.then((result) => passedExamples(this.#measured, result)));
+  }
+
+  #publish(step: number, version: number): Promise<void> {
+    this.#publishedVersion = version;
+    const published = this.#options.publisher.publish(version).catch((caught: unknown) => {
+      if (!(caught instanceof VersionNotFinite)) throw caught;
+      this.#giveUp(step, caught.message);
+    });
+    return this.#track(published);
+  }
+
+  #take(sent: SentStep): void {
+    const before = this.#newest;
+    this.#unconfirmed += 1;
+    this.#newest = this.#track(this.#confirm(sent, before));
+  }
+
+  async #confirm(sent: SentStep, before: Promise<void>): Promise<void> {
+    const { plan, changes } = this.#options;
+    const { step, version, end, saved } = sent;
+    const trained = together(await Promise.all(sent.passes));
+    const optimized = await sent.optimized;
+    const heldOut = await sent.heldOut;
+    await before;
+    if (this.#failure === undefined && !Number.isFinite(trained.negativeLogprob)) {
+      this.#giveUp(step, 'logprobs are not finite');
+    }
+    if (this.#failure !== undefined) {
+      await saved?.discard();
+      return;
+    }
+    this.#confirmed = { step, version, place: end };
+    this.#unconfirmed -= 1;
+    trainedExamples.inc(trained.examples);
+    changes.notify();
+    const epochs = plan.epochsAt(end);
+    const report = supervisedStats.record({ trained, heldOut, epochs });
+    this.#result = {
+      examples: end,
+      epochs,
+      nll: nll(trained),
+      ...(heldOut === undefined ? heldOutOf(this.#result) : { heldOutNll: nll(heldOut) }),
+    };
+    const event = this.#events.make({ step, version }, report, [optimized]);
+    const candidate = saved && { step, state: saved, consumed: this.#consumed() };
+    await sent.published;
+    await this.#options.onStep(event);
+    await this.#trial.settle(true, candidate);
+    if (sent.published !== undefined) this.#retire();
+  }
+
+  /** Publishes and saves the last weights, and measures them on the examples that were held out. */
+  async #finish(stop: AbortSignal): Promise<void> {
+    const { checkpointer } = this.#options;
+    const { step, version } = this.#confirmed;
+    const heldOut = stop.aborted || step === 0 ? undefined : this.#measure();
+    const published = version > this.#publishedVersion ? this.#publish(step, version) : undefined;
+    const state = checkpointer.save(step);
+    if (heldOut !== undefined && this.#result !== undefined) {
+      this.#result = { ...this.#result, heldOutNll: nll(await heldOut) };
+    }
+    await published;
+    if (this.#failure !== undefined) {
+      await Promise.all([state.discard(), this.#trial.end()]);
+      return;
+    }
+    const last: Candidate = { step, state, consumed: this.#consumed() };
+    await this.#trial.end(last);
+    this.#retire();
+  }
+
+  /** What the weights of the newest confirmed step have consumed: all examples before their place. */
+  #consumed(): Candidate['consumed'] {
+    const { step, version, place } = this.#confirmed;
+    const progress = this.#options.learningRates.progress(step);
+    const cursor = { nextOrder: place, consumedBelow: place, consumedAbove: [] };
+    const table = { ...cursor, counts: countsAt(place) };
+    return () => ({ step, version, progress, table, rewinds: [], messages: [] });
+  }
+
+  #giveUp(step: number, reason: string): void {
+    this.#options.log.warn({ step, reason }, 'training diverged');
+    this.#failure ??= { step, reason };
+    this.#over.abort();
+  }
+
+  #retire(): void {
+    const { publisher, versionsInUse } = this.#options;
+    this.#retired = this.#track(this.#retired.then(() => publisher.retire(versionsInUse())));
+  }
+
+  #track<T>(work: Promise<T>): Promise<T> {
+    return this.#options.scope.track(work);
+  }
+}
+
+const atTemperature1 = { temperature: 1 };
+
+function heldOutOf(before: SupervisedResult | undefined): Pick<SupervisedResult, 'heldOutNll'> {
+  return before?.heldOutNll === undefined ? {} : { heldOutNll: before.heldOutNll };
+}
+
+/** Examples in the place of groups: each was issued and trained once. */
+function countsAt(place: number): GroupCounts {
+  const none = { skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 };
+  return { issued: place, trained: place, ...none };
+}
+
+/** A list in at most `count` parts of nearly equal length. */
+function parts<T>(items: readonly T[], count: number): T[][] {
+  const size = Math.max(1, Math.ceil(items.length / count));
+  return Array.from({ length: Math.ceil(items.length / size) }, (_, i) =>
+    items.slice(i * size, (i + 1) * size),
+  );
+}

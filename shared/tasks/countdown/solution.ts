@@ -1,0 +1,49 @@
+import { placedAnswer } from '../placed-answer.js';
+import { fractionText } from '../rational.js';
+import { evaluate, parse, print, tokenize, type Expression } from './parser.js';
+import type { Problem } from './problem.js';
+import { solve } from './solver.js';
+import type { CountdownPrompt, RewardSpec } from './task.js';
+
+/** More of them take the solver seconds. */
+const mostNumbers = 4;
+
+/**
+ * A completion that solves a problem, in the form that the prompt asks for. Where the prompt has begun to think, it
+ * shows the calculation step by step.
+ *
+ * @returns undefined if the problem has no solution, or too many numbers to search for one.
+ */
+export function solutionText(
+  prompt: Pick<CountdownPrompt, 'text' | 'opening' | 'answer'>,
+  problem: Problem,
+  numbersToUse: RewardSpec['numbersToUse'],
+): string | undefined {
+  const found =
+    problem.solution ??
+    (problem.numbers.length <= mostNumbers ? solve(problem, numbersToUse)[0]?.text : undefined);
+  return found === undefined ? undefined : placedAnswer(prompt, found, calculation(found));
+}
+
+/** The steps of an expression, such as `7-3=4` and `21*4=84` for `21*(7-3)`. */
+export function calculation(text: string): string[] {
+  const tokens = tokenize(text);
+  const expression = typeof tokens === 'string' ? tokens : parse(tokens);
+  if (typeof expression === 'string') throw new Error(`${text} is no expression: ${expression}`);
+  const steps: string[] = [];
+  addSteps(expression, steps);
+  return steps;
+}
+
+/** @returns the value as text, to be part of another step. */
+function addSteps(expression: Expression, steps: string[]): string {
+  if (typeof expression === 'number') return String(expression);
+  const value = evaluate(expression);
+  if (value === undefined) throw new Error(`${print(expression)} divides by 0`);
+  const text = fractionText(value);
+  if (!('negated' in expression)) {
+    const [left, right] = [expression.left, expression.right].map((each) => addSteps(each, steps));
+    steps.push(`${left}${expression.operator}${right}=${text}`);
+  } else if (typeof expression.negated !== 'number') addSteps(expression.negated, steps);
+  return value.denominator === 1n && value.numerator >= 0n ? text : `(${text})`;
+}

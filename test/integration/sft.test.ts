@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict';
+import { readdir } from 'node:fs/promises';
+import { describe, it } from 'node:test';
+import { Summary } from '../../cli/up/summary.js';
+import { runOffbeat } from '../support/offbeat.js';
+import { until } from '../support/broker.js';
+import { UpProcess } from '../support/up-process.js';
+
+describe('offbeat sft', { timeout: 480_000 }, () => {
+  const small =
+    '--lora-rank=2 --actors=1 --eval-problems=4 --eval-samples=1 --train-size=480'.split(' ');
+  const onExamples = ['--batch-examples=8', '--held-out-examples=8', '--checkpoint-every-steps=2'];
+  const onRollouts = ['--groups-per-batch=2', '--group-size=8', '--num-minibatches=1'];
+
+  it('a run on examples goes on after its learner was killed, and reinforcement learning starts from its weights', async () => {
+    const flags = [...small, ...onExamples];
+    await using up = await UpProcess.start([...flags, '--json'], undefined, {}, 'sft');
+    await until(async () => (await linesOf(up)) >= 3);
+    process.kill(up.pidOf('cli.js learner'), 'SIGKILL');
+    assert.equal(await up.ended(), 0, up.err);
+    assert.deepEqual(up.processes(), []);
+    const summary = Summary.parse(JSON.parse(up.out));
+    assert.deepEqual([summary.steps, summary.supervised?.epochs], [60, 1]);
+    assert.equal(summary.eval?.problems, 4);
+    assert.equal(await linesOf(up), 60);
+    assert.match(up.err, /learner was killed by SIGKILL; starting it again/);
+
+    const { code, err } = await runOffbeat(['report', `--run=${up.run}`], up.folder);
+    assert.equal(code, 0, err);
+    const report = await up.read('report.html');
+    assert.match(report, /on examples \(solver\), cross_entropy, 8 examples a step/);
+    assert.match(report, /id="plot-nll"/);
+    assert.doesNotMatch(report, /id="plot-staleness"/);
+
+    const place = { folder: up.folder, run: 'rl' };
+    const from = [...small, ...onRollouts, `--from=${up.run}@60`, '--max-steps=1', '--json'];
+    await using rl = await UpProcess.start(from, place);
+    assert.equal(await rl.ended(), 0, rl.err);
+    assert.match(rl.err, new RegExp(`starts from the weights of ${up.run}@60`));
+    const trained = Summary.parse(JSON.parse(rl.out));
+    assert.deepEqual([trained.steps, trained.from], [1, `${up.run}@60`]);
+    // The same weights answer the same held-out problems with the same seeds.
+    assert.deepEqual(trained.eval?.before, summary.eval.after);
+    const copied = await readdir(rl.path(`checkpoints/from-${up.run}/weights`));
+    assert.deepEqual(copied, ['step-000060']);
+
+    await using more = await UpProcess.start(['--resume', '--max-steps=2', '--json'], place);
+    assert.equal(await more.ended(), 0, more.err);
+    const resumed = Summary.parse(JSON.parse(more.out));
+    assert.deepEqual([resumed.steps, resumed.from], [2, `${up.run}@60`]);
+
+    const refusals: [flags: string[], says: RegExp][] = [
+      [[`--from=${up.run}@7`], /keeps the states of steps .*60; .*--keep-every-steps/],
+      [['--from=nothing'], /there is no run nothing in runs/],
+      [[`--from=${up.run}`, '--lora-rank=4'], /rank 2, not 4: add --lora-rank 2/],
+      [[`--from=${up.run}`, '--lora-alpha=1'], /alpha 4, not 1: add --lora-alpha 4/],
+    ];
+    for (const [flags, says] of refusals) {
+      const args = ['up', '--run=refused', ...small, ...onRollouts, ...flags];
+      const { code, err } = await runOffbeat(args, up.folder);
+      assert.deepEqual([code, says.test(err)], [2, true], err);
+    }
+    assert.deepEqual((await readdir(`${up.folder}/runs`)).sort(), ['rl', up.run].sort());
+  });
+
+  it('a run on examples without evaluations needs neither actors nor a reward service', async () => {
+    const flags = [
+      '--eval-problems=0',
+      '--max-steps=2',
+      '--train-size=32',
+      '--lora-rank=2',
+      '--json',
+    ];
+    await using up = await UpProcess.start([...flags, ...onExamples], undefined, {}, 'sft');
+    assert.equal(await up.ended(), 0, up.err);
+    assert.equal(Summary.parse(JSON.parse(up.out)).steps, 2);
+    assert.deepEqual((await readdir(up.path('logs'))).sort(), [
+      'learner.log',
+      'local-backend.log',
+      'nats-server.log',
+      'up.log',
+    ]);
+  });
+
+  it('offbeat sft refuses settings of reinforcement learning and wrong examples before it starts', async () => {
+    await using up = await UpProcess.start(['--loss=ppo'], undefined, {}, 'sft');
+    assert.equal(await up.ended(), 2);
+    assert.match(up.err, /--loss/);
+    await using missing = await UpProcess.start(['--data=no.jsonl'], undefined, {}, 'sft');
+    assert.equal(await missing.ended(), 2);
+    assert.match(missing.err, /cannot read .* in no\.jsonl/);
+  });
+});
+
+/** Steps in the metrics of a run. */
+async function linesOf(up: UpProcess): Promise<number> {
+  const text = await up.read('metrics.jsonl').catch(() => '');
+  return text.split('\n').length - 1;
+}

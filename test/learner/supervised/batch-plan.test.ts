@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { BatchPlan } from '../../../learner/supervised/batch-plan.js';
+
+/** Examples of these lengths; the first token of each is its index. */
+function examplesOf(lengths: readonly number[]) {
+  const at = (index: number) => ({
+    tokens: new Int32Array(lengths[index]!).fill(index),
+    isTrained: new Uint8Array(lengths[index]!).fill(1),
+  });
+  return { size: lengths.length, at };
+}
+
+/** The indexes of the examples of each step. */
+function stepsOf(plan: BatchPlan, start = 0): number[][] {
+  const steps: number[][] = [];
+  for (let place = start; plan.endOf(place) > place;) {
+    const end = plan.endOf(place);
+    steps.push(plan.examplesIn(place, end).map(({ tokens }) => tokens[0]!));
+    place = end;
+  }
+  return steps;
+}
+
+const batches = fc.record({
+  by: fc.constantFrom('examples' as const, 'tokens' as const),
+  size: fc.integer({ min: 1, max: 30 }),
+});
+const lengths = fc.array(fc.integer({ min: 1, max: 20 }), { minLength: 1, maxLength: 30 });
+
+describe('the batches of a run on examples', () => {
+  it('every example is in one batch of each epoch', () => {
+    fc.assert(
+      fc.property(lengths, batches, fc.integer({ min: 1, max: 4 }), (sizes, batch, epochs) => {
+        const plan = new BatchPlan({ examples: examplesOf(sizes), batch, epochs, seed: 3 });
+        const steps = stepsOf(plan);
+        const all = steps.flat();
+        for (let epoch = 0; epoch < epochs; epoch++) {
+          const part = all.slice(epoch * sizes.length, (epoch + 1) * sizes.length);
+          assert.deepEqual(
+            part.sort((a, b) => a - b),
+            sizes.map((_, i) => i),
+          );
+        }
+        assert.equal(all.length, epochs * sizes.length);
+        assert.equal(steps.length, plan.steps);
+      }),
+    );
+  });
+
+  it('a batch has at most as many tokens as it may, unless a single example has more', () => {
+    fc.assert(
+      fc.property(lengths, fc.integer({ min: 1, max: 30 }), (sizes, size) => {
+        const batch = { by: 'tokens', size } as const;
+        const plan = new BatchPlan({ examples: examplesOf(sizes), batch, epochs: 2, seed: 0 });
+        const steps = stepsOf(plan);
+        for (const [i, step] of steps.entries()) {
+          const tokens = step.reduce((sum, index) => sum + sizes[index]!, 0);
+          assert(tokens <= size || step.length === 1);
+          const next = steps[i + 1]?.[0];
+          if (next !== undefined) assert(tokens + sizes[next]! > size); // it is full
+        }
+      }),
+    );
+  });
+
+  it('the batches after a place do not depend on what came before it', () => {
+    const sizes = [5, 3, 9, 2, 7];
+    const batch = { by: 'tokens', size: 12 } as const;
+    const made = () => new BatchPlan({ examples: examplesOf(sizes), batch, epochs: 3, seed: 1 });
+    const whole = stepsOf(made());
+    const place = whole.slice(0, 3).flat().length;
+    assert.deepEqual(stepsOf(made(), place), whole.slice(3));
+  });
+
+  it('the order is another in each epoch and for each seed', () => {
+    const examples = examplesOf(Array.from({ length: 40 }, () => 1));
+    const batch = { by: 'examples', size: 40 } as const;
+    const [first, second] = stepsOf(new BatchPlan({ examples, batch, epochs: 2, seed: 0 }));
+    const [other] = stepsOf(new BatchPlan({ examples, batch, epochs: 2, seed: 1 }));
+    assert.notDeepEqual(first, second);
+    assert.notDeepEqual(first, other);
+  });
+
+  it('without a limit of epochs the batches do not end', () => {
+    const batch = { by: 'examples', size: 4 } as const;
+    const plan = new BatchPlan({ examples: examplesOf([1, 1]), batch, epochs: Infinity, seed: 0 });
+    assert.equal(plan.steps, Infinity);
+    assert.equal(plan.endOf(1_000), 1_004);
+    assert.equal(plan.epochsAt(1_000), 500);
+  });
+});
