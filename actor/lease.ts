@@ -20,12 +20,14 @@ export function leaseOf(
     policies,
     activity,
     groups,
+    abandoned,
   }: {
     readonly actor: string;
     readonly sampler: Pick<Sampler, 'kind' | 'concurrency'>;
     readonly policies: Pick<PolicyFollower, 'oldestInUse' | 'firstToken' | 'refused'>;
     readonly activity: Pick<Activity, 'sampling' | 'idleSeconds'>;
     readonly groups: number; // sampled since it started
+    readonly abandoned: Readonly<Record<string, number>>; // tokens since it started, by reason
   },
   now: number,
 ): ActorLease | undefined {
@@ -41,6 +43,7 @@ export function leaseOf(
     limit: sampler.concurrency,
     idleSeconds: activity.idleSeconds,
     ...(firstToken === undefined ? {} : { firstToken }),
+    ...(Object.keys(abandoned).length === 0 ? {} : { abandoned }),
     ...(refused === undefined ? {} : { refused }),
     lastSeenAt: now,
   };

@@ -21,6 +21,7 @@ import {
   Objective,
 } from './settings/objective.js';
 import { Audit, checkEvaluation, Duration, Evaluation, Stops } from './settings/run-control.js';
+import { Prices } from './settings/prices.js';
 import {
   Batches,
   checkBatches,
@@ -43,6 +44,7 @@ export const LearnerConfig = z
     ...Optimizer.shape,
     ...Stops.shape,
     ...Audit.shape,
+    ...Prices.shape,
   })
   .check(({ value, issues }) => {
     const addIssue = (key: string, message: string): void => {

@@ -80,11 +80,12 @@ export class Training {
   }
 
   #refuseStale(): void {
-    const { admission, audit, groupStats, changes, log } = this.#options;
+    const { admission, audit, groupStats, account, changes, log } = this.#options;
     const isQuarantined = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
     for (const { order, group, outcome } of admission.refuseStale(isQuarantined)) {
       const reason = isQuarantined(group) ? 'quarantined' : 'stale';
       countDrop(group.scored, 'cut', reason);
+      account.waste(group.seq, reason);
       if (reason === 'stale') groupStats.refused(group.scored);
       log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'group refused');
       changes.notify();

@@ -98,5 +98,5 @@ function isTotalIfCounter({ name, type }: DeclaredMetric): boolean {
 const bounded = new Set([
   ...['basis', 'cause', 'component', 'consumer', 'difficulty', 'estimator', 'kind', 'metric'],
   ...['operation', 'outcome', 'phase', 'queue', 'reason', 'route', 'side', 'source', 'split'],
-  ...['stage', 'staleness', 'status', 'stream'],
+  ...['part', 'role', 'stage', 'staleness', 'status', 'stream', 'use'],
 ]);

@@ -20,6 +20,7 @@ import { LearnerConfig } from '../../learner/config.js';
 import { Connections } from '../../learner/settings/connections.js';
 import { Advantages, Objective } from '../../learner/settings/objective.js';
 import { Audit, Duration, Evaluation, Stops } from '../../learner/settings/run-control.js';
+import { Prices } from '../../learner/settings/prices.js';
 import { Batches, Optimizer, Task } from '../../learner/settings/training.js';
 import { LocalBackendConfig } from '../../local-backend/config.js';
 import { RewardServiceConfig } from '../../reward-service/config.js';
@@ -42,6 +43,7 @@ export const learnerSettings: readonly Settings[] = [
   { title: 'Evaluation', shape: Evaluation.shape },
   { title: 'When to give up', shape: Stops.shape },
   { title: 'Audit of the actors', shape: Audit.shape },
+  { title: 'What machines and tokens cost', shape: Prices.shape },
   { title: 'Where the learner finds things', shape: Connections.shape },
 ];
 
