@@ -122,7 +122,7 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
       hours('sampler', 'held_seconds/sampler'),
       hours('trainer', 'held_seconds/trainer'),
     ]),
-    curve('spent', 'cost', 'Money spent', [metric('all, by the --price flags', 'cost/total')]),
+    curve('spent', 'cost', 'Money spent', [metric('all', 'cost/total')]),
   ];
 }
 

@@ -13,13 +13,13 @@ const move = fc.oneof(
     pick: fc.nat(20),
     reason: fc.constantFrom('stale', 'duplicate', 'zero_variance'),
   }),
-  fc.record({ kind: fc.constantFrom('checkpoint', 'crash'), acknowledged: fc.nat(20) }),
+  fc.record({ kind: fc.constantFrom('checkpoint', 'crash'), acknowledged: fc.nat(1) }),
 );
 
 describe('the account of tokens', () => {
   it('every token received is trained on, wasted for one reason or in flight, after any crashes', () => {
     fc.assert(
-      fc.property(fc.array(move, { maxLength: 60 }), (moves) => {
+      fc.property(fc.array(move, { maxLength: 80, size: 'max' }), (moves) => {
         const queue = new Map<number, number>(); // messages not settled: number and tokens
         const ends = new Map<number, string>(); // this session's, by message
         let delivered = new Set<number>();
@@ -68,7 +68,6 @@ describe('the account of tokens', () => {
             lost = 0;
             delivered = new Set();
             ends.clear();
-            covered = new Set(saved?.counted);
           }
           const open = [...delivered].filter((id) => queue.has(id) && !covered.has(id));
           const live = open.reduce((sum, id) => sum + queue.get(id)!, 0);
