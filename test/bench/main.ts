@@ -6,6 +6,7 @@ import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPolls } from './polls.js';
 import { benchReward } from './reward.js';
+import { benchSelection } from './selection.js';
 import { benchWire } from './wire.js';
 
 /** One measurement: its figure and unit. */
@@ -23,6 +24,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   polls: benchPolls,
   canary: benchCanary,
   memory: benchMemory,
+  selection: benchSelection,
 };
 
 const { values, positionals } = parseArgs('bench', {
