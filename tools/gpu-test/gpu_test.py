@@ -309,7 +309,7 @@ def train(options: argparse.Namespace, work: Path, model: Path, made: str | None
                f"--backend-url={tuft.url}", f"--model-dir={model}", "--model-name=model", *sampler, *task,
                f"--max-steps={options.steps}", f"--groups-per-batch={options.groups_per_batch}",
                f"--group-size={options.group_size}", "--num-minibatches=1", f"--max-tokens={longest}",
-               f"--lora-rank={options.lora_rank}", "--eval-problems=0", "--no-dashboard", "--json",
+               f"--lora-rank={options.lora_rank}", "--ready-seconds=600", "--eval-problems=0", "--no-dashboard", "--json",
                f"--actors={1 if engine else options.actors}", "--gpus-trainer=1", "--stop-reward-share=0"]
     began = time.monotonic()
     log = work / "offbeat.log"

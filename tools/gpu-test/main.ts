@@ -1,28 +1,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join, resolve } from 'node:path';
-import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
 import { loadConfig } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
-import { pack, type Manifest } from './pack.js';
-
-const PackConfig = z.object({
-  pack: z
-    .string()
-    .min(1)
-    .optional()
-    .describe(
-      'folder for the pieces, to be copied to a machine without network; without it, they run here.',
-    ),
-  python: z
-    .string()
-    .regex(/^3\.\d+$/, 'expected a version such as 3.12')
-    .default('3.12')
-    .describe('version of the Python that has torch and transformers there.'),
-});
+import { pack, PackConfig, type Manifest } from './pack.js';
 
 /** Packs the GPU test, or packs it and runs it on this machine with the flags after `--`. */
 async function main(words: readonly string[]): Promise<void> {

@@ -13,6 +13,7 @@ import {
 } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { z } from 'zod';
 import { runCommand } from '../../cli/run-command.js';
 import { UserError } from '../../shared/base/errors.js';
 import { packageRoot } from '../../shared/base/package-root.js';
@@ -46,6 +47,22 @@ const leftOut = [
   /^node_modules\/onnxruntime-web\/.*\.wasm$/,
   /\.(?:map|md|d\.[mc]?ts)$/,
 ];
+
+/** The flags of `npm run test:gpu`. */
+export const PackConfig = z.object({
+  pack: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      'folder for the pieces, to be copied to a machine without network; without it, they run here.',
+    ),
+  python: z
+    .string()
+    .regex(/^3\.\d+$/, 'expected a version such as 3.12')
+    .default('3.12')
+    .describe('version of the Python that has torch and transformers there.'),
+});
 
 export interface PackOptions {
   readonly folder: string; // where the pieces go; created
