@@ -20,6 +20,7 @@ export function leaseOf(
     policies,
     activity,
     groups,
+    abandoned,
   }: {
     readonly actor: string;
     readonly sampler: Pick<Sampler, 'kind' | 'groups' | 'servers'>;
@@ -27,6 +28,7 @@ export function leaseOf(
       Partial<Pick<PolicyFollower, 'awaitsAdapter'>>;
     readonly activity: Pick<Activity, 'sampling' | 'idleSeconds'>;
     readonly groups: number; // sampled since it started
+    readonly abandoned: Readonly<Record<string, number>>; // tokens since it started, by reason
   },
   now: number,
 ): ActorLease | undefined {
@@ -43,6 +45,7 @@ export function leaseOf(
     limit: sampler.groups.now,
     idleSeconds: activity.idleSeconds,
     ...(firstToken === undefined ? {} : { firstToken }),
+    ...(Object.keys(abandoned).length === 0 ? {} : { abandoned }),
     ...(refused === undefined ? {} : { refused }),
     ...(sampler.servers.length === 0 ? {} : { engines: [...sampler.servers] }),
     lastSeenAt: now,

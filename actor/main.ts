@@ -3,6 +3,7 @@ import { connectBroker } from '../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../shared/service/config.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
+import { wastedTokens } from '../shared/service/telemetry/drops.js';
 import { runService } from '../shared/service/run-service.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
@@ -76,7 +77,10 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   let groups = 0;
   const activity = measuredActivity(sampler.groups);
   const lease = () =>
-    leaseOf({ actor: config.name, sampler, policies, activity, groups }, Date.now());
+    leaseOf(
+      { actor: config.name, sampler, policies, activity, groups, abandoned: wastedTokens() },
+      Date.now(),
+    );
   const { task, dataset, tokenizer } = joined;
   const { maxContext } = sampler;
   const sampling = {

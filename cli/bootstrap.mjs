@@ -23,6 +23,7 @@ const programs = {
   bench: { file: 'dist/test/bench/main.js', args: words, needsNats: true },
   'test:elastic': { file: 'dist/test/elastic/main.js', args: words, needsNats: true },
   'test:chaos': { file: 'dist/test/chaos/main.js', args: words, needsNats: true },
+  'test:gpu': { file: 'dist/tools/gpu-test/main.js', args: words, needsNats: true },
   'test:compat': { file: 'dist/test/compat/main.js', args: words, needsNats: true },
 };
 

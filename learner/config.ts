@@ -22,6 +22,7 @@ import {
 import { Adapters, checkAdapters } from './settings/adapters.js';
 import { checkSupervised, supervisedOf, SupervisedSettings } from './settings/supervised.js';
 import { Audit, checkEvaluation, Duration, Evaluation, Stops } from './settings/run-control.js';
+import { Prices } from './settings/prices.js';
 import {
   Batches,
   checkBatches,
@@ -47,6 +48,7 @@ export const LearnerConfig = z
     ...SupervisedSettings.shape,
     ...Stops.shape,
     ...Audit.shape,
+    ...Prices.shape,
   })
   .check(({ value, issues }) => {
     const addIssue = (key: string, message: string): void => {

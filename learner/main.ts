@@ -20,6 +20,7 @@ import { type FittedConfig, LearnerConfig, runConfig } from './config.js';
 import { graceAfter, TrainingClock } from './session/time-limits.js';
 import { chooseModel, readConfig, settleConfig } from './checkpoints/run-identity.js';
 import { assertKnownToNats, findTraces } from './checkpoints/traces.js';
+import { Meter } from './cost/meter.js';
 import { RunWatch } from './report/run-watch.js';
 import { summarize } from './report/summary.js';
 import { withRecovery } from './checkpoints/recovery.js';
@@ -108,6 +109,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     expiresMs: leaseMs / 2,
   });
   const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
+  const meter = new Meter(() => performance.now() / 1_000);
   const runDir = settings.runDir ?? join('runs', settings.run);
   await makeFolder(runDir);
   const configFile = join(runDir, 'config.json');
@@ -147,6 +149,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
         leadership,
         scope,
         clock,
+        meter,
         stop,
         log,
       });

@@ -42,6 +42,21 @@ export const Summary = z.looseObject({
   drought: z.object({ groups: count, reward: z.number() }).optional(), // or no group had variance
   rolloutsPerSecond: z.number().nonnegative(),
   tokensPerSecond: z.number().nonnegative(),
+  cost: z
+    .looseObject({
+      tokens: z.looseObject({
+        sampled: count,
+        trained: count,
+        evaluated: count,
+        wasted: count,
+        inFlight: count,
+        wastedBy: z.record(z.string(), count),
+      }),
+      heldSeconds: z.record(z.string(), z.number().nonnegative()),
+      gpuSeconds: z.record(z.string(), z.number().nonnegative()),
+      money: z.record(z.string(), z.number().nonnegative()).optional(), // absent: no prices
+    })
+    .optional(), // absent: of an older learner
   eval: z
     .looseObject({ before: SolveRates.nullable(), after: SolveRates.nullable(), problems: count })
     .nullable(), // null where nothing was evaluated
@@ -73,6 +88,7 @@ export function summaryText(summary: Summary): string {
     ['time', formatSeconds(summary.wallSeconds)],
     ...(summary.supervised === undefined ? ofRollouts(summary) : ofExamples(summary)),
   ];
+  if (summary.cost !== undefined) lines.push(...costLines(summary.cost));
   if (evaluation !== null) {
     const { before, after, problems } = evaluation;
     const change = (key: 'sampled' | 'greedy') =>
@@ -124,6 +140,42 @@ function ofExamples({ supervised, tokensPerSecond }: Summary): [string, string][
     ['nll', `${nll.toFixed(3)} nats per token of the last step${heldOut}`],
     ['speed', `${Math.round(tokensPerSecond)} trained tokens/s`],
   ];
+}
+
+function costLines({
+  tokens,
+  heldSeconds,
+  gpuSeconds,
+  money,
+}: NonNullable<Summary['cost']>): [string, string][] {
+  const { sampled, trained, evaluated, wasted, inFlight, wastedBy } = tokens;
+  const reasons = Object.entries(wastedBy)
+    .filter(([, count]) => count > 0)
+    .sort(([, a], [, b]) => b - a)
+    .map(([reason, count]) => `${count} ${reason.replaceAll('_', ' ')}`);
+  const hasGpus = Object.values(gpuSeconds).some((seconds) => seconds > 0);
+  const held = Object.entries(hasGpus ? gpuSeconds : heldSeconds)
+    .filter(([role, seconds]) => (hasGpus ? seconds > 0 : role !== 'reward'))
+    .map(([role, seconds]) => `${role} ${formatSeconds(seconds)}`);
+  const lines: [string, string][] = [
+    [
+      'tokens',
+      `${sampled} sampled: ${trained} trained, ${evaluated} evaluated, ${wasted} wasted` +
+        `${reasons.length === 0 ? '' : ` (${reasons.join(', ')})`}, ${inFlight} in flight`,
+    ],
+    [hasGpus ? 'GPU time' : 'held', held.join(', ')],
+  ];
+  if (money !== undefined) {
+    const { total = 0, ...parts } = money;
+    const each = Object.entries(parts).map(([part, spent]) => `${part} ${formatMoney(spent)}`);
+    lines.push(['cost', `${formatMoney(total)}: ${each.join(', ')}`]);
+  }
+  return lines;
+}
+
+/** Two decimals, or two significant digits of less than a cent. */
+function formatMoney(amount: number): string {
+  return amount >= 0.01 || amount === 0 ? amount.toFixed(2) : amount.toPrecision(2);
 }
 
 /**

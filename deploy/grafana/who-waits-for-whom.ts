@@ -141,6 +141,36 @@ export const whoWaitsForWhom: Question = {
       queries: [{ promql: rate('rl_actor_tokens_total', ['split']), legend: '{{split}}' }],
     },
     {
+      title: 'Tokens by use',
+      description:
+        'Tokens of answers since the run began. Those that are sampled and not trained on are the price of being ' +
+        'off-policy; the reasons are below.',
+      unit: 'short',
+      queries: [{ promql: ofRun('rl_run_tokens', 'use!="sampled"'), legend: '{{use}}' }],
+    },
+    {
+      title: 'Tokens wasted by reason',
+      description: 'Sampled tokens since the run began that no step will train on.',
+      unit: 'short',
+      queries: [{ promql: ofRun('rl_run_tokens_wasted'), legend: '{{reason}}' }],
+    },
+    {
+      title: 'Machines held',
+      description:
+        'Time since the run began, summed over the machines of a role, and over their GPUs.',
+      unit: 's',
+      queries: [
+        { promql: ofRun('rl_held_seconds'), legend: '{{role}}' },
+        { promql: `${ofRun('rl_gpu_seconds')} > 0`, legend: '{{role}}, GPUs' },
+      ],
+    },
+    {
+      title: 'Money spent',
+      description: 'Since the run began, by the --price flags of the learner. Empty without them.',
+      unit: 'short',
+      queries: [{ promql: ofRun('rl_cost'), legend: '{{part}}' }],
+    },
+    {
       title: 'Time to sample a group',
       description: 'Time from the first token to the last.',
       unit: 's',

@@ -10,6 +10,7 @@ import type {
   CurriculumState,
   SavedState,
   TicketKey,
+  Usage,
 } from '../../shared/wire/ledger.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
 import { markHandled } from '../../shared/base/task-scope.js';
@@ -31,6 +32,7 @@ export interface Consumed {
   readonly table: TicketTableState;
   readonly rewinds: readonly Rewind[];
   readonly curriculum?: CurriculumState | undefined;
+  readonly usage?: Usage | undefined; // of the run so far
   readonly messages: readonly HeldGroup[]; // to acknowledge
   /** Called once the checkpoint is in the ledger. */
   readonly onWritten?: () => void;
@@ -152,7 +154,8 @@ export class Checkpointer {
   async #write(consumed: Consumed, statePath: string): Promise<void> {
     const { unacked, log } = this.#options;
     const usualHoldSeconds = this.#options.usualHoldSeconds();
-    const { step, version, progress, table, rewinds, curriculum, messages, onWritten } = consumed;
+    const { step, version, progress, table, rewinds, curriculum, usage } = consumed;
+    const { messages, onWritten } = consumed;
     if (!this.#states.some(({ path }) => path === statePath)) {
       this.#states.push({ step, path: statePath });
     }
@@ -166,6 +169,7 @@ export class Checkpointer {
       rewinds: [...rewinds],
       progress,
       ...(curriculum !== undefined && { curriculum }),
+      ...(usage !== undefined && { usage }),
       ...(usualHoldSeconds !== undefined && { usualHoldSeconds }),
       savedAt: Date.now(),
     });

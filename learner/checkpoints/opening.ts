@@ -12,6 +12,7 @@ import type {
   CurriculumState,
   SavedState,
   TicketKey,
+  Usage,
 } from '../../shared/wire/ledger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
@@ -33,6 +34,7 @@ export interface OpenedRun {
   readonly state: { readonly step: number; readonly path: string } | undefined; // that the weights were restored from
   readonly states: readonly SavedState[]; // kept by earlier sessions
   readonly usualHoldSeconds: number | undefined; // median hold time of a ticket
+  readonly usage: Usage | undefined; // of the run so far
 }
 
 export interface OpeningOptions {
@@ -73,6 +75,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
       state: undefined,
       states: [],
       usualHoldSeconds: undefined,
+      usage: undefined,
     };
     return { run, step: 0, version: 0, progress: 0, isResumed: false, ...nothing };
   }
@@ -153,6 +156,7 @@ async function resume(
     state: { step, path: statePath },
     states: states ?? [],
     usualHoldSeconds: checkpoint.usualHoldSeconds,
+    usage: checkpoint.usage,
   };
 }
 

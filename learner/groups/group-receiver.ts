@@ -10,6 +10,7 @@ import { orderName, readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { ActorAudit } from '../step/actor-audit.js';
 import type { VersionAudit } from '../step/version-audit.js';
+import type { GroupTokens, TokenAccount } from '../cost/token-account.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../stop/broken-policy-watch.js';
 import type { Changes } from '../../shared/base/changes.js';
@@ -35,6 +36,7 @@ export interface GroupReceiverOptions {
   readonly admission: Admission<ArrivedGroup>;
   readonly tickets: TicketSource;
   readonly unacked: UnackedGroups;
+  readonly account: Pick<TokenAccount, 'receive' | 'waste' | 'discard'>;
   readonly changes: Changes;
   readonly vocabSize: number;
   readonly zeroVariance: RunConfig['zeroVariance'];
@@ -71,15 +73,16 @@ export class GroupReceiver {
   }
 
   async receive(delivery: Delivery<ScoredGroup>): Promise<void> {
-    const { admission, unacked } = this.#options;
+    const { admission, unacked, account } = this.#options;
     const { value: scored, seq } = delivery;
     const { ticket } = scored.group;
     const order = this.#options.tickets.orderOf(ticket);
     if (!unacked.hold(delivery.lease, order, messageIdOf(ticket))) return;
+    account.receive(seq, tokensOf(scored));
 
     const { table } = admission;
     if (order !== undefined && table.isConsumed(order)) {
-      countDrop(scored, 'intake', 'duplicate');
+      this.#waste(delivery, 'duplicate');
       return;
     }
 
@@ -107,6 +110,7 @@ export class GroupReceiver {
       }
       const { actor } = scored.group;
       countDrop(scored, 'intake', reason);
+      account.discard(seq, reason);
       this.#options.log.warn(
         { ticketId: readableId(ticket.ticketId), actor, reason, seq },
         'scored group refused',
@@ -128,7 +132,7 @@ export class GroupReceiver {
     }
     const isEarly = isAhead || attempt > entry!.attempt;
     if (isEarly && this.#early.keepGroup(order!, attempt, delivery)) return;
-    countDrop(scored, 'intake', 'duplicate');
+    this.#waste(delivery, 'duplicate');
   }
 
   /** Processes what arrived for an attempt before it entered the table. */
@@ -224,7 +228,14 @@ export class GroupReceiver {
     return attempt <= 1 && order < Math.max(nextOrder + 1, issuedBelow);
   }
 
-  #admitOrSkip(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
+  /** Drops a group, whose message the next checkpoint that covers it settles. */
+  #waste({ value: scored, seq }: Delivery<ScoredGroup>, reason: string): void {
+    countDrop(scored, 'intake', reason);
+    this.#options.account.waste(seq, reason);
+  }
+
+  #admitOrSkip(order: number, delivery: Delivery<ScoredGroup>): void {
+    const { value: scored, seq, trace } = delivery;
     const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
       this.#options;
     brokenPolicy.arrived(scored.group);
@@ -236,7 +247,7 @@ export class GroupReceiver {
       groupStats.skipped(scored);
       noSignalStreak.skipped(scored);
       tickets.recordResult(scored);
-      countDrop(scored, 'intake', 'zero_variance');
+      this.#waste(delivery, 'zero_variance');
     } else {
       const sampledBy = versionsOf(scored);
       const arrival = { arrivedAtVersion: admission.version, arrivedAt: Date.now(), trace };
@@ -246,6 +257,11 @@ export class GroupReceiver {
     }
     changes.notify();
   }
+}
+
+function tokensOf({ group }: ScoredGroup): GroupTokens {
+  const { promptTokens, rollouts } = group;
+  return { sampled: tokenCount(group), prompt: promptTokens.length, rollouts: rollouts.length };
 }
 
 const stages = new Set(['actor', 'reward', 'learner']);

@@ -1,3 +1,4 @@
+import type { Bill } from '../cost/bill.js';
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Totals } from './history.js';
@@ -24,6 +25,7 @@ export interface SummaryInput {
   readonly wallSeconds: number; // of this process
   readonly groups: GroupCounts;
   readonly totals: Totals; // of the whole run
+  readonly bill: Bill; // of the whole run
   readonly before: EvalResult | undefined;
   readonly after: EvalResult | undefined;
   readonly supervised?: SupervisedResult | undefined; // of a run that trains on examples
@@ -41,6 +43,7 @@ export function summarize(input: SummaryInput): Record<string, unknown> {
     wallSeconds,
     groups,
     totals,
+    bill,
     before,
     after,
     supervised,
@@ -67,6 +70,11 @@ export function summarize(input: SummaryInput): Record<string, unknown> {
     learnerIdleFraction: rounded(perSecond(totals.idleSeconds)),
     rolloutsPerSecond: rounded(perSecond(totals.rollouts)),
     tokensPerSecond: rounded(perSecond(totals.tokens)),
+    cost: {
+      ...bill,
+      heldSeconds: roundedAll(bill.heldSeconds),
+      gpuSeconds: roundedAll(bill.gpuSeconds),
+    },
     eval: evals(before, after),
   };
 }
@@ -80,6 +88,10 @@ function evals(before: EvalResult | undefined, after: EvalResult | undefined) {
       ? null
       : { sampled: result.sampled, greedy: result.greedy, passAt: result.passAt };
   return { before: rates(before), after: rates(after), problems: measured.problems };
+}
+
+function roundedAll(values: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, rounded(value)]));
 }
 
 function rounded(value: number): number {

@@ -3,6 +3,8 @@ import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
 import type { Traces } from '../checkpoints/traces.js';
 import type { LearnerConfig } from '../config.js';
+import type { Meter } from '../cost/meter.js';
+import { TokenAccount } from '../cost/token-account.js';
 import { Admission } from '../groups/admission.js';
 import { GroupReceiver, type ArrivedGroup } from '../groups/group-receiver.js';
 import { Certificates } from '../groups/certificates.js';
@@ -52,6 +54,7 @@ export interface SessionOptions {
   readonly leadership: Leadership;
   readonly scope: TaskScope; // of this session's background work
   readonly clock: TrainingClock;
+  readonly meter: Meter; // of this process
   /** Stops the learner: it discards the unfinished part of the step in progress, checkpoints and returns. */
   readonly stop: AbortSignal;
   readonly log: Logger;
@@ -62,6 +65,7 @@ export interface SessionParts {
   readonly changes: Changes;
   readonly idle: IdleClock;
   readonly unacked: UnackedGroups;
+  readonly account: TokenAccount;
   readonly tickets: TicketSource;
   readonly groupStats: GroupStats;
   readonly noSignalStreak: NoSignalWatch;
@@ -100,6 +104,7 @@ export function makeParts(
   const changes = new Changes();
   const idle = new IdleClock(() => performance.now() / 1_000);
   const unacked = new UnackedGroups();
+  const account = new TokenAccount(opened.usage);
   const tickets = new TicketSource(
     config,
     dataset.train.map(({ id }) => id),
@@ -192,6 +197,7 @@ export function makeParts(
     admission,
     tickets,
     unacked,
+    account,
     changes,
     newestVersion: () => publisher.newestVersion,
     isResumed: opened.isResumed,
@@ -223,6 +229,7 @@ export function makeParts(
     changes,
     idle,
     unacked,
+    account,
     tickets,
     groupStats,
     noSignalStreak,

@@ -9,6 +9,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { countDroppedGroup } from '../../shared/service/telemetry/drops.js';
 import { type Split, type Ticket, ticketAttributes } from '../../shared/wire/ticket.js';
 import { startSpan } from '../../shared/service/telemetry/tracing.js';
+import { tokenCount } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
@@ -19,7 +20,10 @@ import type { TicketWatch } from '../groups/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, ticketWatch, type WatchedTickets } from './report-held-tickets.js';
 
-type QueueOptions = Pick<SessionOptions, 'broker' | 'settings' | 'config' | 'runWatch' | 'log'>;
+type QueueOptions = Pick<
+  SessionOptions,
+  'broker' | 'settings' | 'config' | 'runWatch' | 'meter' | 'log'
+>;
 
 /** The queues between a session and the rest of the run. A failure of one fails the session. */
 export class SessionQueues {
@@ -54,6 +58,8 @@ export class SessionQueues {
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
     const receive = (scored: ScoredGroup): void => {
       this.#noteAnswer(scored);
+      const { group } = scored;
+      this.#options.meter.evaluated(tokenCount(group), group.promptTokens.length);
       evaluator.receive(scored);
     };
     this.#session.start((signal) =>

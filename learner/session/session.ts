@@ -1,7 +1,9 @@
+import { billOf, recordBill } from '../cost/bill.js';
 import { UserError } from '../../shared/base/errors.js';
 import { dropTotals } from '../../shared/service/telemetry/drops.js';
 import { callsText } from '../../shared/tinker/capability-probe.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
+import type { Meter } from '../cost/meter.js';
 import { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
 import { pastScores, readHistory, type StepEvent, noSteps, withStep } from '../report/history.js';
@@ -32,7 +34,7 @@ const maintainEveryMs = 2_000;
  * session ends early, the next one resumes from the ledger's checkpoint.
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
-  const { settings, config, broker, client, scope, clock, stop, log } = options;
+  const { settings, config, broker, client, scope, clock, meter, stop, log } = options;
   const checkpoints = new CheckpointStore(options);
   const opened = await openRun({ ...options, checkpoints });
   const { step, version } = opened;
@@ -52,11 +54,11 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();
   const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope });
-  const { admission, publisher, checkpointer, unacked, audit, certificates } = parts;
+  const { admission, publisher, checkpointer, unacked, account, audit, certificates } = parts;
   const queues = new SessionQueues(options, parts, scope);
 
   // A run has a checkpoint before its first ticket, so that there is always one to restore.
-  if (!opened.isResumed) await saveStart(parts);
+  if (!opened.isResumed) await saveStart(parts, meter);
   await certificates.recall(broker.policy);
   await parts.adapters.open(await broker.policy.manifests());
   await publisher.publish(version).catch((caught: unknown) => {
@@ -83,6 +85,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   audit.remember(past.quarantined);
   checkpointer.remember(past.scores);
   let { totals } = past;
+  meter.resume(opened.usage, past.newest?.metrics);
+  const bill = () => {
+    meter.measure(options.runWatch.leases);
+    const usage = { tokens: account.totals, meter: meter.totals };
+    return billOf(usage, account.inFlight, settings);
+  };
   const stepOf = (since: number) => step + since - version; // of a version of this session
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
@@ -101,6 +109,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   checkpointer.keepStatesOf(() => evaluations.pinnedVersions.map(stepOf));
   const common = {
     ...parts,
+    meter,
     config,
     run: opened.run,
     scope,
@@ -119,6 +128,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const surroundings = () => ({
     ...options.runWatch.metrics,
     ...publisher.metrics,
+    ...recordBill(bill()),
     ...dropTotals(),
   });
   const supervised =
@@ -176,6 +186,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   );
   const checkingActors = setInterval(() => {
     audit.checkLiveActors(options.runWatch.live);
+    recordBill(bill());
     void scope.track(refusals.report(options.runWatch.leases));
   }, checkActorsEveryMs);
   let isMaintaining = false;
@@ -201,6 +212,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       groups: training.position.counts,
       supervised: supervised?.result,
       from: config.from && (config.from.run ?? config.from.path),
+      bill: bill(),
     };
   } finally {
     clearInterval(prolonging);
@@ -229,10 +241,14 @@ async function openPast(
 }
 
 /** Writes the first checkpoint of a new run. */
-async function saveStart({ admission, checkpointer }: SessionParts): Promise<void> {
+async function saveStart(
+  { admission, checkpointer, account }: SessionParts,
+  meter: Pick<Meter, 'totals'>,
+): Promise<void> {
   const { step, confirmedVersion: version } = admission;
   const table = admission.table.state;
+  const usage = { tokens: account.totals, counted: [], meter: meter.totals };
   await checkpointer
     .save(step)
-    .write({ step, version, progress: 0, table, rewinds: [], messages: [] });
+    .write({ step, version, progress: 0, table, rewinds: [], usage, messages: [] });
 }

@@ -8,6 +8,8 @@ import { type Candidate, CheckpointTrial } from '../checkpoints/checkpoint-trial
 import type { Checkpointer, Consumed, PendingState } from '../checkpoints/checkpointer.js';
 import type { Admission } from '../groups/admission.js';
 import type { ArrivedGroup } from '../groups/group-receiver.js';
+import type { TokenAccount } from '../cost/token-account.js';
+import type { Meter } from '../cost/meter.js';
 import type { GroupStats } from '../groups/group-stats.js';
 import { isConsumedIn } from '../groups/ticket-table.js';
 import type { UnackedGroups } from '../groups/unacked-groups.js';
@@ -23,6 +25,7 @@ import type { TicketSource } from '../tickets/ticket-source.js';
 import type { ActorAudit } from './actor-audit.js';
 import { damagingActors, StepDamaged } from './damage.js';
 import type { LearningRateSchedule } from './learning-rate-schedule.js';
+import type { MinibatchResult } from './minibatch-pass.js';
 import type { CollectedStep } from './collected-step.js';
 import { VersionNotFinite } from './adapter-supply.js';
 import type { Publisher } from './publisher.js';
@@ -47,6 +50,8 @@ export interface StepPipelineOptions extends StepEventsOptions {
   readonly checkpointer: Checkpointer;
   readonly checkpointEverySteps: number;
   readonly groupStats: GroupStats;
+  readonly account: TokenAccount;
+  readonly meter: Pick<Meter, 'totals'>;
   readonly learningRates: LearningRateSchedule;
   readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined'>;
   readonly tickets: TicketSource;
@@ -198,7 +203,8 @@ export class StepPipeline {
       throw new StepDamaged(step, liars);
     }
     const report = { ...reportStep(config, startedFrom, trained, passed, rewinds), ...fleet };
-    this.#markConfirmed(trained, optimized.length);
+    const masked = maskedTokens(passed) + (report['stale_tokens/count'] ?? 0);
+    this.#markConfirmed(trained, optimized.length, masked);
     recordTrainSpans(config.run, { step, version: startedFrom }, trained);
     const event = this.#events.make(
       { step: admission.step, version: admission.confirmedVersion },
@@ -224,14 +230,16 @@ export class StepPipeline {
     this.#retire();
   }
 
-  #markConfirmed(trained: readonly TrainedGroup[], substeps: number): void {
-    const { admission, groupStats, tickets, changes } = this.#options;
+  #markConfirmed(trained: readonly TrainedGroup[], substeps: number, masked: number): void {
+    const { admission, groupStats, account, tickets, changes } = this.#options;
     admission.confirmStep();
     stepsTrained.inc();
     optimizerSteps.inc(substeps);
     this.#exportLag();
+    account.mask(masked);
     for (const { group } of trained) {
       groupStats.trained(group.scored);
+      account.train(group.seq);
       tickets.recordResult(group.scored);
     }
     changes.notify();
@@ -243,21 +251,24 @@ export class StepPipeline {
 
   /** Captures what the newest confirmed step has consumed. The returned function is called when the checkpoint is written, and adds the problems of tickets issued since. */
   #consumed(): () => Consumed {
-    const { admission, unacked, learningRates, tickets, changes } = this.#options;
+    const { admission, unacked, learningRates, tickets, account, meter, changes } = this.#options;
     const { step, confirmedVersion: version, rewindsInReach: rewinds } = admission;
     const progress = learningRates.progress(step);
     const table = admission.table.state;
     const messages = unacked.covered((order) => admission.table.isConsumed(order));
+    const { tokens, counted, settle } = account.capture(messages.map(({ lease }) => lease.seq));
     const { tried } = tickets;
     return () => {
       const { nextOrder } = admission.table;
       const decided = tickets.checkpoint({ nextOrder, isConsumed: isConsumedIn(table) }, tried);
       const onWritten = () => {
         decided.written();
+        settle();
         changes.notify(); // tickets that waited for the checkpoint may be issued now
       };
       const { state: curriculum } = decided;
-      return { step, version, progress, table, rewinds, curriculum, messages, onWritten };
+      const usage = { tokens, counted, meter: meter.totals };
+      return { step, version, progress, table, rewinds, curriculum, usage, messages, onWritten };
     };
   }
 
@@ -275,6 +286,12 @@ export class StepPipeline {
       }),
     );
   }
+}
+
+/** Tokens that a mask has left out of the loss. */
+function maskedTokens(results: readonly MinibatchResult[]): number {
+  const sides = results.flatMap(({ corrected }) => corrected ?? []).map(({ sides }) => sides);
+  return sides.reduce((sum, ofRollout) => sum + ofRollout.filter((side) => side !== 0).length, 0);
 }
 
 /** Ends the trace of each group that a step has trained on, with a span from its arrival until now. */

@@ -86,12 +86,13 @@ export class Training implements Trainer {
   }
 
   #refuseStale(): void {
-    const { admission, audit, config, groupStats, changes, log } = this.#options;
+    const { admission, audit, account, config, groupStats, changes, log } = this.#options;
     const tooOld = config.windowPolicy === 'tokens' ? 'no_token_left' : 'stale';
     const isQuarantined = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
     for (const { order, group, outcome } of admission.refuseStale(isQuarantined)) {
       const reason = isQuarantined(group) ? 'quarantined' : tooOld;
       countDrop(group.scored, 'cut', reason);
+      account.waste(group.seq, reason);
       if (reason === tooOld) groupStats.refused(group.scored);
       log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'group refused');
       changes.notify();

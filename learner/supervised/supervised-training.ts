@@ -9,6 +9,8 @@ import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import { type Candidate, CheckpointTrial } from '../checkpoints/checkpoint-trial.js';
 import type { Checkpointer, PendingState } from '../checkpoints/checkpointer.js';
+import type { Meter } from '../cost/meter.js';
+import type { TokenAccount } from '../cost/token-account.js';
 import type { StepEvent } from '../report/history.js';
 import { StepEvents, type StepEventsOptions } from '../report/step-event.js';
 import type { SupervisedResult } from '../report/summary.js';
@@ -36,6 +38,8 @@ const trainedExamples = new Counter({
 export interface SupervisedOptions extends StepEventsOptions {
   readonly config: Pick<RunConfig, 'numMinibatches'>;
   readonly run: Pick<TrainingRun, 'forward' | 'forwardBackward' | 'optimStep'>;
+  readonly account: Pick<TokenAccount, 'totals'>;
+  readonly meter: Pick<Meter, 'totals'>;
   readonly plan: BatchPlan;
   readonly heldOut: Examples;
   readonly start: {
@@ -255,7 +259,11 @@ export class SupervisedTraining implements Trainer {
     const progress = this.#options.learningRates.progress(step);
     const cursor = { nextOrder: place, consumedBelow: place, consumedAbove: [] };
     const table = { ...cursor, counts: countsAt(place) };
-    return () => ({ step, version, progress, table, rewinds: [], messages: [] });
+    const { account, meter } = this.#options;
+    return () => {
+      const usage = { tokens: account.totals, counted: [], meter: meter.totals };
+      return { step, version, progress, table, rewinds: [], usage, messages: [] };
+    };
   }
 
   #giveUp(step: number, reason: string): void {

@@ -34,6 +34,7 @@ export const ActorLease = z.strictObject({
   firstToken: z // by the newest version that has drawn a token
     .strictObject({ version: z.int().nonnegative(), seconds }) // since the publication
     .optional(), // absent: no version published since it started
+  abandoned: z.record(z.string(), z.int().nonnegative()).optional(), // tokens given up since it started, by reason; absent: none
   refused: z // the newest version, whose canary it does not reproduce
     .strictObject({
       version: z.int().nonnegative(),

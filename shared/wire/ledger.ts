@@ -45,6 +45,38 @@ export const TicketKey = z.strictObject({
 });
 export type TicketKey = z.infer<typeof TicketKey>;
 
+const count = z.int().nonnegative();
+const counts = z.record(z.string(), count);
+const seconds = z.number().nonnegative();
+
+/** What became of the tokens of answers that the learner has received. */
+const TokenTotals = z.strictObject({
+  trained: count,
+  masked: count, // of the trained: the loss or a mask left them out
+  wasted: counts, // by reason
+  prompts: z.strictObject({ sampled: count, trained: count }), // of prompts: once a group, once a trained rollout
+});
+export type TokenTotals = Readonly<z.infer<typeof TokenTotals>>;
+
+/** What a run has used and no crash gives back. */
+const MeterTotals = z.strictObject({
+  seconds: z.strictObject({ sampler: seconds, trainer: seconds, reward: seconds }), // machines held
+  evaluated: count, // tokens sampled for evaluations
+  evaluatedPrompts: count, // tokens of their prompts, once a group
+  abandoned: counts, // tokens that actors drew and gave up, by reason
+  undone: count, // tokens trained in steps that a crash undid
+});
+export type MeterTotals = Readonly<z.infer<typeof MeterTotals>>;
+
+/** What a run has used since it began. */
+const Usage = z.strictObject({
+  tokens: TokenTotals,
+  // Sequence numbers of the messages that this checkpoint acknowledges: a crash before that delivers them again.
+  counted: z.array(count),
+  meter: MeterTotals,
+});
+export type Usage = Readonly<z.infer<typeof Usage>>;
+
 /** The saved weights and the tickets that they have consumed; a restarted learner resumes from here. */
 export const Checkpoint = z.strictObject({
   v: z.literal(1),
@@ -69,6 +101,7 @@ export const Checkpoint = z.strictObject({
   ticketKey: TicketKey.optional(),
   // Median time that actors held a ticket; a resumed run may have to withdraw tickets before its first step.
   usualHoldSeconds: z.number().nonnegative().optional(),
+  usage: Usage.optional(), // absent in ledgers of older learners
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;
 

@@ -13,6 +13,7 @@ function lease(policies: object): ActorLease | undefined {
         actor: 'actor-0',
         sampler: { kind: 'onnx', groups: new GroupLimit(8), servers: [] },
         groups: 0,
+        abandoned: {},
       },
       activity: { sampling: 0, idleSeconds },
       policies: { oldestInUse: undefined, firstToken: undefined, refused: undefined, ...policies },

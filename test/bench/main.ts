@@ -7,6 +7,7 @@ import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPolls } from './polls.js';
 import { benchReward } from './reward.js';
+import { benchSelection } from './selection.js';
 import { benchWire } from './wire.js';
 
 /** One measurement: its figure and unit. */
@@ -25,6 +26,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   canary: benchCanary,
   engine: benchEngine,
   memory: benchMemory,
+  selection: benchSelection,
 };
 
 const { values, positionals } = parseArgs('bench', {

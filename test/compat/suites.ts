@@ -3,6 +3,7 @@ import { testCookbook, testNewestCookbook, testTwoCommands } from './cookbook.js
 import { testCountdownExample } from './countdown-example.js';
 import { testGguf } from './gguf.js';
 import { testPrompts } from './prompts.js';
+import { testGpuBundle } from './gpu-test.js';
 import { testReasoningGym } from './reasoning-gym.js';
 import { testSdk } from './sdk.js';
 import { testSdkVersions } from './sdk-versions.js';
@@ -90,6 +91,13 @@ export const suites: readonly Suite[] = [
       'npm start samples with a real vLLM, across its death, with the logprobs of the trainer',
     run: testVllm,
     limitMinutes: 40,
+  },
+  {
+    name: 'gpu-test',
+    proves:
+      'the bundle of npm run test:gpu trains where there is only Python with torch and transformers',
+    run: testGpuBundle,
+    limitMinutes: 30,
   },
   {
     name: 'transformers',

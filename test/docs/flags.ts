@@ -5,6 +5,7 @@ import { loadRequest } from '../../cli/dead-letters/command.js';
 import { loadEvalConfig } from '../../cli/eval/eval-config.js';
 import { loadSchema, serviceNames } from '../../cli/load-schema.js';
 import { SimulateConfig } from '../../tools/simulate/simulate.js';
+import { PackConfig } from '../../tools/gpu-test/pack.js';
 import { loadSweepConfig } from '../../tools/sweep/sweep.js';
 import { sftCommand } from '../../cli/up/sft.js';
 import { loadUpConfig } from '../../cli/up/up-config.js';
@@ -79,13 +80,15 @@ async function readPythonFlags(flags: readonly string[]): Promise<void> {
 
 /** Every flag of our programs. */
 export async function knownFlags(): Promise<Set<string>> {
-  const shapes = [...Object.values(commandSettings), SimulateConfig].map(({ shape }) => shape);
+  const shapes = [...Object.values(commandSettings), SimulateConfig, PackConfig].map(
+    ({ shape }) => shape,
+  );
   const ofSettings = shapes.flatMap((shape) =>
     Object.keys(shape).flatMap((key) => [`--${kebab(key)}`, `--no-${kebab(key)}`]),
   );
   const programs = ['bench', 'chaos', 'elastic', 'compat'].map((name) => `test/${name}/main.ts`);
   const texts = await Promise.all(
-    [...programs, 'tools/tuft-cpu/tuft_cpu.py'].map((path) =>
+    [...programs, 'tools/tuft-cpu/tuft_cpu.py', 'tools/gpu-test/gpu_test.py'].map((path) =>
       readFile(join(packageRoot, path), 'utf8'),
     ),
   );

@@ -99,5 +99,5 @@ const bounded = new Set([
   ...['basis', 'cause', 'component', 'consumer', 'difficulty', 'estimator', 'kind', 'metric'],
   ...['engine', 'release', 'outage'], // of the servers of one actor
   ...['operation', 'outcome', 'phase', 'queue', 'reason', 'route', 'side', 'source', 'split'],
-  ...['stage', 'staleness', 'state', 'status', 'stream'],
+  ...['part', 'role', 'stage', 'staleness', 'state', 'status', 'stream', 'use'],
 ]);

@@ -23,6 +23,7 @@ import { Connections } from '../../learner/settings/connections.js';
 import { Advantages, Objective } from '../../learner/settings/objective.js';
 import { Audit, Duration, Evaluation, Stops } from '../../learner/settings/run-control.js';
 import { SupervisedSettings } from '../../learner/settings/supervised.js';
+import { Prices } from '../../learner/settings/prices.js';
 import { Batches, Optimizer, Task } from '../../learner/settings/training.js';
 import { LocalBackendConfig } from '../../local-backend/config.js';
 import { RewardServiceConfig } from '../../reward-service/config.js';
@@ -47,6 +48,7 @@ export const learnerSettings: readonly Settings[] = [
   { title: 'When to give up', shape: Stops.shape },
   { title: 'Audit of the actors', shape: Audit.shape },
   { title: 'How adapters reach the actors', shape: Adapters.shape },
+  { title: 'What machines and tokens cost', shape: Prices.shape },
   { title: 'Where the learner finds things', shape: Connections.shape },
 ];
 

@@ -51,6 +51,20 @@ describe('a learner that ends in the middle', limits, () => {
       metrics.map(({ step }) => step),
       Array.from({ length: 14 }, (_, i) => i + 1),
     );
+    // The bill goes on across both sessions, and names the work that the crash undid.
+    const { cost } = summary;
+    const { sampled, trained, evaluated, wasted, inFlight, undone } = cost!.tokens;
+    assert.equal(sampled, trained + evaluated + wasted + inFlight);
+    assert.equal(
+      trained,
+      metrics.reduce((sum, { 'trained/tokens': tokens }) => sum + tokens!, 0),
+    );
+    assert(Number(undone) > 0);
+    const held = metrics.map(({ 'held_seconds/trainer': seconds }) => seconds!);
+    assert.deepEqual(
+      held,
+      held.toSorted((a, b) => a - b),
+    );
     // The learning rate falls linearly across both sessions.
     for (const { step, learning_rate: rate } of metrics) {
       assert(Math.abs(rate! - 0.02 * (1 - (step! - 1) / 14)) < 1e-12, `${rate} at step ${step}`);

@@ -15,6 +15,7 @@ const flags = [
     '--eval-every-versions=2',
     '--max-minutes=30',
     '--actors=1',
+    '--price-trainer-hour=1',
   ],
 ];
 const services = ['learner', 'actor-0', 'reward-service', 'local-backend'];

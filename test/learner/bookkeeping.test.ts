@@ -5,6 +5,7 @@ import { Checkpointer } from '../../learner/checkpoints/checkpointer.js';
 import { readHistory, noSteps, withStep } from '../../learner/report/history.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import { summarize } from '../../learner/report/summary.js';
+import type { Bill } from '../../learner/cost/bill.js';
 import { GroupStats } from '../../learner/groups/group-stats.js';
 import { TrainingClock } from '../../learner/session/time-limits.js';
 import { UnackedGroups } from '../../learner/groups/unacked-groups.js';
@@ -417,6 +418,15 @@ describe("the statistics of a step's groups", () => {
 });
 
 describe('the summary', () => {
+  const bill: Bill = {
+    tokens: {
+      ...{ sampled: 9, trained: 4, evaluated: 2, inFlight: 1, wasted: 2, wastedBy: { stale: 2 } },
+      ...{ masked: 0, undone: 0, prompts: 7 },
+    },
+    heldSeconds: { sampler: 1.23456, trainer: 2, reward: 2 },
+    gpuSeconds: { sampler: 0, trainer: 0, reward: 0 },
+  };
+
   it('the summary covers the whole run and takes rates over the training time', () => {
     const metrics = { seconds: 2, idle_seconds: 0.5, 'scored/rollouts': 8, 'scored/tokens': 80 };
     const event = { v: 1, at: 0, kind: 'step' } as const;
@@ -427,6 +437,7 @@ describe('the summary', () => {
       wallSeconds: 9.87654,
       before: undefined,
       groups: { issued: 4, trained: 4, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
+      bill,
       totals: [0, 1, 0.5]
         .map((mean) => ({ ...metrics, 'staleness/mean': mean, 'staleness/max': 2 * mean }))
         .map((line, i) => ({ ...event, step: i + 1, version: i + 1, metrics: line }))
@@ -443,5 +454,9 @@ describe('the summary', () => {
       problems: 16,
     });
     assert.equal(summary['wallSeconds'], 9.8765);
+    assert.deepEqual(summary['cost'], {
+      ...bill,
+      heldSeconds: { sampler: 1.2346, trainer: 2, reward: 2 },
+    });
   });
 });

@@ -119,7 +119,8 @@ export async function runAlteredActor(
       onGroup: () => undefined,
     },
   };
-  const lease = () => leaseOf({ actor, sampler, policies, activity, groups: 0 }, Date.now());
+  const lease = () =>
+    leaseOf({ actor, sampler, policies, activity, groups: 0, abandoned: {} }, Date.now());
   await TaskScope.run(signal, [
     (ending) => policies.follow(ending),
     (ending) => renewLease(broker.actors, lease, silent, ending),

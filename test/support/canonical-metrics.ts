@@ -72,6 +72,37 @@ export const canonicalSet: readonly CanonicalRow[] = [
     journal: ['dropped/intake/zero_variance', 'tokens_wasted/zero_variance'],
   },
   {
+    meaning: 'what the run has cost',
+    exported: [
+      {
+        name: 'rl_run_tokens',
+        type: 'gauge',
+        of: 'learner',
+        labels: { use: ['sampled', 'trained', 'evaluated', 'wasted', 'in_flight'] },
+      },
+      {
+        name: 'rl_run_tokens_wasted',
+        type: 'gauge',
+        of: 'learner',
+        labels: { reason: ['zero_variance'] },
+      },
+      {
+        name: 'rl_held_seconds',
+        type: 'gauge',
+        of: 'learner',
+        labels: { role: ['sampler', 'trainer', 'reward'] },
+      },
+    ],
+    journal: [
+      'run_tokens/sampled',
+      'run_tokens/trained',
+      'run_tokens/wasted',
+      'run_tokens/in_flight',
+      'held_seconds/sampler',
+      'held_seconds/trainer',
+    ],
+  },
+  {
     meaning: 'depth of the queues',
     exported: [
       {

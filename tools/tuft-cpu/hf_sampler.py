@@ -29,7 +29,9 @@ class HFSampler(BaseSamplingBackend):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self._base = AutoModelForCausalLM.from_pretrained(config.model_path, dtype="auto").eval()
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        base = AutoModelForCausalLM.from_pretrained(config.model_path, dtype="auto")
+        self._base = base.eval().to(self._device)
         self._model: torch.nn.Module = self._base
         self._stop_ids = eos_ids(config.model_path)
         self._places: dict[str, Path] = {}
@@ -97,9 +99,10 @@ class HFSampler(BaseSamplingBackend):
 
     def _score(self, tokens: list[int], params: types.SamplingParams, top_k: int):
         """The logprob of each prompt token given those before it, and the likeliest tokens there."""
-        logits = self._model(torch.tensor([tokens])).logits[0, :-1].float()
+        inputs = torch.tensor([tokens], device=self._device)
+        logits = self._model(inputs).logits[0, :-1].float()
         logprobs = torch.log_softmax(logits / (params.temperature or 1.0), -1)
-        following = torch.tensor(tokens[1:]).unsqueeze(-1)
+        following = inputs[0, 1:].unsqueeze(-1)
         found = logprobs.gather(-1, following).squeeze(-1).tolist()
         best = logprobs.topk(min(top_k, logprobs.shape[-1])) if top_k > 0 else ([], [])
         rows = [list(zip(ids.tolist(), values.tolist())) for values, ids in zip(*best)]
@@ -108,7 +111,7 @@ class HFSampler(BaseSamplingBackend):
     def _generate(
         self, tokens: list[int], num_samples: int, params: types.SamplingParams
     ) -> list[types.SampledSequence]:
-        random = torch.Generator()
+        random = torch.Generator(self._device)
         if params.seed is None:
             random.seed()
         else:
@@ -118,17 +121,18 @@ class HFSampler(BaseSamplingBackend):
         logprobs: list[list[float]] = [[] for _ in range(num_samples)]
         reasons: list[str | None] = [None] * num_samples
 
-        step = torch.tensor([tokens] * num_samples)
+        step = torch.tensor([tokens] * num_samples, device=self._device)
         cache = None
         for _ in range(params.max_tokens or 16):
-            output = self._model(step, past_key_values=cache, use_cache=True)
+            output = self._model(step, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = output.past_key_values
             step, chosen = draw(output.logits[:, -1].float(), params, random)
+            drawn, their_logprobs = step.squeeze(-1).tolist(), chosen.tolist()  # one transfer a token
             for i in range(num_samples):
                 if reasons[i] is not None:
                     continue
-                sequences[i].append(step[i].item())
-                logprobs[i].append(chosen[i].item())
+                sequences[i].append(drawn[i])
+                logprobs[i].append(their_logprobs[i])
                 if sequences[i][-1] in ids or self._has_text(sequences[i], texts):
                     reasons[i] = "stop"
             if all(reasons):

@@ -88,6 +88,7 @@ function mainMarkup(state: RunView): string {
     section('the-flow', 'The flow', part('div', 'flow')),
     section('who-waits', questions.waiting, plots('waiting') + part('div', 'waiting')),
     section('the-actors', 'Actors', part('div', 'actors')),
+    section('what-it-costs', questions.cost, plots('cost')),
     section('newest', 'The newest rollouts', part('div', 'samples')),
   ].join('');
 }

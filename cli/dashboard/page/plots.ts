@@ -16,6 +16,7 @@ export const questions = {
   learning: 'Is it learning?',
   'off-policy': 'Is it off-policy?',
   waiting: 'Who waits for whom?',
+  cost: 'What does it cost?',
 } as const;
 
 /** More points than this are averaged, and the band shows their range. */
@@ -25,6 +26,11 @@ interface Line {
   readonly name: string;
   readonly of: (metrics: Readonly<Record<string, number>>) => number | undefined;
 }
+
+const hours = (name: string, key: string): Line => ({
+  name,
+  of: ({ [key]: seconds }) => (seconds === undefined ? undefined : seconds / 3_600),
+});
 
 const metric = (name: string, key: string): Line => ({ name, of: (metrics) => metrics[key] });
 
@@ -120,6 +126,17 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
       // Without consumed groups that only await a checkpoint: no service has to process them.
       { name: 'scored', of: (metrics) => queued(metrics) },
     ]),
+    curve('tokens', 'cost', 'Tokens of answers so far', [
+      metric('trained', 'run_tokens/trained'),
+      metric('wasted', 'run_tokens/wasted'),
+      metric('evaluated', 'run_tokens/evaluated'),
+      metric('in flight', 'run_tokens/in_flight'),
+    ]),
+    curve('held', 'cost', 'Machines held, hours', [
+      hours('sampler', 'held_seconds/sampler'),
+      hours('trainer', 'held_seconds/trainer'),
+    ]),
+    curve('spent', 'cost', 'Money spent', [metric('all', 'cost/total')]),
   ];
 }
 

@@ -31,6 +31,16 @@ export function dropTotals(): Readonly<Record<string, number>> {
   return totals;
 }
 
+/** Returns the sampled tokens that this process has wasted since it started, by reason. */
+export function wastedTokens(): Readonly<Record<string, number>> {
+  const prefix = 'tokens_wasted/';
+  return Object.fromEntries(
+    Object.entries(totals)
+      .filter(([name]) => name.startsWith(prefix))
+      .map(([name, tokens]) => [name.slice(prefix.length), tokens]),
+  );
+}
+
 function add(name: string, amount: number): void {
   totals[name] = (totals[name] ?? 0) + amount;
 }

@@ -18,7 +18,7 @@ describe('the page of a run', () => {
     }
     assert.match(
       markup,
-      /Is it learning\?.*Is it off-policy\?.*The flow.*Who waits.*Actors.*newest/,
+      /Is it learning\?.*Is it off-policy\?.*The flow.*Who waits.*Actors.*What does it cost\?.*newest/,
     );
   });
 
@@ -104,7 +104,7 @@ describe('the report of a run', () => {
   it('the report of a run has the plots of the page', () => {
     const plots = (text: string) =>
       [...text.matchAll(/<section id="(plot-\w+)"/g)].map(([, id]) => id);
-    assert.equal(plots(report).length, 9);
+    assert.equal(plots(report).length, 12);
     assert.deepEqual(plots(report), plots(livePage(runView())));
   });
 });

@@ -44,6 +44,31 @@ describe('the summary', () => {
     assert.deepEqual(await readSummary(path), whole);
   });
 
+  it('the printed summary has the tokens by use, the GPU time and the money', () => {
+    const cost = {
+      tokens: {
+        ...{ sampled: 110, trained: 60, evaluated: 20, wasted: 25, inFlight: 5 },
+        wastedBy: { zero_variance: 15, stale: 10, duplicate: 0 },
+      },
+      heldSeconds: { sampler: 90, trainer: 60, reward: 60 },
+      gpuSeconds: { sampler: 0, trainer: 0, reward: 0 },
+    };
+    const text = summaryText({ ...summary, cost });
+    assert.match(
+      text,
+      /110 sampled: 60 trained, 20 evaluated, 25 wasted \(15 zero variance, 10 stale\), 5 in flight/,
+    );
+    assert.match(text, /held +sampler 1 min 30 s, trainer 1 min 0 s\n/);
+    assert.doesNotMatch(text, / cost /);
+    const gpuSeconds = { sampler: 0, trainer: 120, reward: 0 };
+    const paid = { ...cost, gpuSeconds, money: { trainer: 1.5, trained: 0.0042, total: 1.5042 } };
+    assert.match(summaryText({ ...summary, cost: paid }), /GPU time +trainer 2 min 0 s\n/);
+    assert.match(
+      summaryText({ ...summary, cost: paid }),
+      /cost +1\.50: trainer 1\.50, trained 0\.0042/,
+    );
+  });
+
   it('the summary is refused with all wrong fields at once', async () => {
     await writeFile(path, JSON.stringify({ ...summary, steps: -1, staleness: { mean: 0 } }));
     assert.match(await reason(path), /steps: .*; staleness\.max: /);

@@ -10,4 +10,14 @@ describe('a run whose learner, actors and server may crash at any moment', () =>
       await assertTrainingContinues(model, `history ${seed}`);
     }
   });
+
+  it('after any crashes every token received is trained on, wasted for one reason or in flight', async () => {
+    for (let seed = 0; seed < 120; seed += 1) {
+      const model = new CrashModel(createRandom(`tokens ${seed}`));
+      for (let i = 0; i < 200; i += 1) {
+        await model.move();
+        model.assertBalance();
+      }
+    }
+  });
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
+import { TokenAccount } from '../../../learner/cost/token-account.js';
 import { Changes } from '../../../shared/base/changes.js';
 import { BrokenPolicyWatch } from '../../../learner/stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../../../learner/stop/no-signal-watch.js';
@@ -42,6 +43,7 @@ const nothing = { margin: 4, state: undefined, ids };
 class Bench {
   readonly tickets: TicketSource;
   readonly unacked = new UnackedGroups();
+  readonly account = new TokenAccount();
   readonly admission: Admission<ArrivedGroup>;
   readonly receiver: GroupReceiver;
   readonly groupStats = new GroupStats();
@@ -86,6 +88,7 @@ class Bench {
       admission: this.admission,
       tickets: this.tickets,
       unacked: this.unacked,
+      account: this.account,
       changes: this.#changes,
       groupStats: this.groupStats,
       noSignalStreak: new NoSignalWatch(0),

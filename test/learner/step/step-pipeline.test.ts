@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { register } from 'prom-client';
+import { Meter } from '../../../learner/cost/meter.js';
+import { TokenAccount } from '../../../learner/cost/token-account.js';
 import type { Consumed } from '../../../learner/checkpoints/checkpointer.js';
 import { Admission } from '../../../learner/groups/admission.js';
 import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
@@ -51,6 +53,8 @@ function setUp(scope: TaskScope) {
       tickets,
       changes: new Changes(),
       unacked: new UnackedGroups(),
+      account: new TokenAccount(),
+      meter: new Meter(() => 0),
       groupStats: new GroupStats(),
       idle: new IdleClock(() => 0),
       learningRates: new LearningRateSchedule(config, progress, () => 0),

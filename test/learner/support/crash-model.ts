@@ -28,6 +28,8 @@ export class CrashModel {
   #ledger: Saved = { step: 0, version: 0, rewinds: [] };
   #newest = { version: 0, smallestUsefulVersion: 0, consumedBelow: 0 };
   #session: LearnerSession;
+  readonly #gone = new Set<number>(); // sequence numbers of messages that a checkpoint has counted
+  readonly #refused = new Set<number>(); // settled at once, and not counted by a checkpoint yet
 
   constructor(random: Random) {
     this.#random = random;
@@ -81,6 +83,18 @@ export class CrashModel {
     await this.#issue(false);
     for (let i = held.size; i > 0; i -= 1) this.#sample(false);
     this.#step();
+  }
+
+  /** Fails unless the learner's account has every token of the messages that it has received, each once. */
+  assertBalance(): void {
+    const { account, admission, delivered } = this.#session;
+    const { trained, wasted } = account.totals;
+    const { counts } = admission.table;
+    const accounted = Object.values(wasted).reduce((sum, each) => sum + each, trained);
+    const received = new Set([...this.#gone, ...this.#refused, ...delivered]);
+    assert.equal(accounted + account.inFlight, tokensOfGroup * received.size, this.state);
+    assert.equal(trained, tokensOfGroup * counts.trained, this.state);
+    assert.equal(wasted['zero_variance'] ?? 0, tokensOfGroup * counts.skippedZeroVariance);
   }
 
   /** Number of steps that the current weights were trained for. */
@@ -197,6 +211,7 @@ export class CrashModel {
       nak: () => undefined,
       dead: (reason) => {
         this.#deaths.push({ ticket: value.group.ticket, reason, cause: { kind: 'other' } });
+        this.#refused.add(seq);
         return this.#remove(seq);
       },
     });
@@ -224,25 +239,32 @@ export class CrashModel {
   }
 
   #step(): void {
-    const { admission } = this.#session;
-    admission.refuseStale();
-    if (admission.cut() === undefined) return;
+    const { admission, account } = this.#session;
+    for (const { group } of admission.refuseStale()) account.waste(group.seq, 'stale');
+    const minibatch = admission.cut();
+    if (minibatch === undefined) return;
     admission.confirmStep();
+    for (const { seq } of minibatch.groups) account.train(seq);
     this.#publish();
   }
 
   /** @param isCut whether the learner crashes before all covered messages are acknowledged. */
   async #checkpoint(isCut: boolean): Promise<void> {
-    const { admission, unacked } = this.#session;
+    const { admission, unacked, account } = this.#session;
     const { table, step, version } = admission;
-    this.#ledger = { step, version, rewinds: admission.rewindsInReach, table: table.state };
     const covered = unacked.covered((order) => table.isConsumed(order));
+    const { settle, ...usage } = account.capture(covered.map(({ lease }) => lease.seq));
+    this.#ledger = { step, version, rewinds: admission.rewindsInReach, table: table.state, usage };
+    settle();
+    for (const seq of [...usage.counted, ...this.#refused]) this.#gone.add(seq);
+    this.#refused.clear();
     const acknowledged = isCut ? covered.slice(0, this.#random.int(covered.length + 1)) : covered;
     await unacked.settle(acknowledged);
     if (isCut) this.#crash();
   }
 
   #crash(): void {
+    this.#refused.clear();
     this.#restart(true);
   }
 
@@ -259,6 +281,7 @@ function isUseless(signal: AbortSignal): boolean {
   return signal.aborted;
 }
 
+const tokensOfGroup = 6; // two rollouts of three tokens
 const never = new AbortController().signal;
 const rare = ['crash', 'restart', 'restart', 'repeat'] as const;
 const usual = [

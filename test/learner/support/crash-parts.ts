@@ -1,3 +1,4 @@
+import { TokenAccount } from '../../../learner/cost/token-account.js';
 import { Changes } from '../../../shared/base/changes.js';
 import { BrokenPolicyWatch } from '../../../learner/stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../../../learner/stop/no-signal-watch.js';
@@ -9,6 +10,7 @@ import { GroupStats } from '../../../learner/groups/group-stats.js';
 import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { ticketBound } from '../../../shared/rl/capacity.js';
+import type { Usage } from '../../../shared/wire/ledger.js';
 import type { Rewind } from '../../../shared/rl/staleness.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
@@ -32,6 +34,7 @@ export interface Saved {
   readonly version: number;
   readonly rewinds: readonly Rewind[];
   readonly table?: TicketTableState;
+  readonly usage?: Pick<Usage, 'tokens' | 'counted'>;
 }
 
 /**
@@ -64,6 +67,7 @@ export interface LearnerSession {
   readonly admission: Admission<ArrivedGroup>;
   readonly tickets: TicketSource;
   readonly unacked: UnackedGroups;
+  readonly account: TokenAccount;
   readonly receiver: GroupReceiver;
   readonly changes: Changes;
   readonly delivered: Set<number>; // sequence numbers of the scored queue
@@ -86,6 +90,7 @@ export function startSession(
   const rewinds = isResumed ? [...ledger.rewinds, rewind] : ledger.rewinds;
   const tickets = new TicketSource(config, problems, { margin: 1, state: undefined, ids });
   const unacked = new UnackedGroups();
+  const account = new TokenAccount(ledger.usage);
   const changes = new Changes();
   const start = { step, version, rewinds, ...(table && { table }) };
   const admission = new Admission<ArrivedGroup>(limits, start);
@@ -95,6 +100,7 @@ export function startSession(
     admission,
     tickets,
     unacked,
+    account,
     changes,
     isResumed,
     issuedBelow,
@@ -115,5 +121,5 @@ export function startSession(
     log: silent,
   });
   const delivered = new Set<number>();
-  return { admission, tickets, unacked, receiver, changes, delivered, deathsHeard: 0 };
+  return { admission, tickets, unacked, account, receiver, changes, delivered, deathsHeard: 0 };
 }
