@@ -50,7 +50,7 @@ export class Decoder {
   #texts: Promise<Detokenizer> | undefined;
 
   /**
-   * @param weights read anew for each list of adapted modules, since the sessions have copies of their own.
+   * @param weights read again for each list of adapted modules, since the sessions have copies of their own.
    * @param openTokenizer called once, at the first request with stop strings.
    * @param isStacked of `LayerLayout`.
    */

@@ -9,6 +9,7 @@ const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
 const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-backend'];
 const commands = [
   'up',
+  'sft',
   'status',
   'doctor',
   'model',
