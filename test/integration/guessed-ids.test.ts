@@ -21,8 +21,9 @@ describe(
       await using ground = await TrainingGround.prepare('guessed');
       const { broker } = ground;
       const { subjects } = broker.names;
-      const learner = ground.learner({ 'max-steps': 4 });
-      await until(async () => (await broker.depths()).tickets === ticketBound(1, 4));
+      const bound = ticketBound(1, 4);
+      const learner = ground.learner({ 'max-steps': 4, 'tickets-ahead': bound });
+      await until(async () => (await broker.depths()).tickets === bound);
       await ground.startScoring(); // it dead-letters the garbage and so frees space for more
       for (const order of orders) {
         for (const attempt of [0, 1]) {

@@ -13,7 +13,7 @@ import { UpProcess } from '../support/up-process.js';
 const flags = [
   ...['--groups-per-batch=4', '--group-size=8', '--num-minibatches=2', '--lora-rank=2'],
   ...['--eval-problems=16', '--eval-samples=1', '--eval-every-versions=2', '--numbers=3,4'],
-  ...['--max-minutes=30', '--actors=1'],
+  ...['--max-minutes=30', '--actors=1', '--gpus-trainer=1', '--price-trainer-hour=2'],
 ];
 const services = ['learner', 'actor-0', 'reward-service', 'local-backend'];
 const rules = ['recording', 'alerts'].map((name) =>

@@ -32,7 +32,7 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
     assert.match(report, /id="plot-nll"/);
     assert.doesNotMatch(report, /id="plot-staleness"/);
 
-    const place = { folder: up.folder, run: 'rl' };
+    const place = { folder: up.folder, run: 'from-examples' };
     const from = [...small, ...onRollouts, `--from=${up.run}@60`, '--max-steps=1', '--json'];
     await using rl = await UpProcess.start(from, place);
     assert.equal(await rl.ended(), 0, rl.err);
@@ -60,7 +60,7 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
       const { code, err } = await runOffbeat(args, up.folder);
       assert.deepEqual([code, says.test(err)], [2, true], err);
     }
-    assert.deepEqual((await readdir(`${up.folder}/runs`)).sort(), ['rl', up.run].sort());
+    assert.deepEqual((await readdir(`${up.folder}/runs`)).sort(), ['from-examples', up.run].sort());
   });
 
   it('a run on examples without evaluations needs neither actors nor a reward service', async () => {

@@ -76,7 +76,7 @@ export class UpProcess implements AsyncDisposable {
   /** The processes of the run that are alive, without the launcher. */
   processes(): number[] {
     const known = new Set([this.child.pid]);
-    return processesWith(this.folder, this.run).filter((pid) => !known.has(pid));
+    return processesWith(this.folder, `--run=${this.run} `).filter((pid) => !known.has(pid));
   }
 
   /** The oldest of the run's processes whose command line has all these words. */
