@@ -70,7 +70,7 @@ export function checkSupervised(
   const given: Readonly<Record<string, unknown>> = settings;
   const usual: Readonly<Record<string, unknown>> = ofRollouts.parse({});
   for (const key of Object.keys(ofRollouts.shape)) {
-    if (given[key] === usual[key]) continue;
+    if (given[key] === usual[key] || given[key] === 0) continue; // 0 turns off what is off anyway
     addIssue(key, '--data trains on examples by cross-entropy, so it has no effect; remove it');
   }
 }

@@ -293,7 +293,9 @@ describe("the statistics of a step's groups", () => {
         ...rollout(length),
         stopReason: length === 4 ? ('length' as const) : ('stop' as const),
       }));
-      const group = rolloutGroup({ rollouts });
+      const asked = ticket();
+      const samplingParams = { ...asked.samplingParams, maxTokens: 4 };
+      const group = rolloutGroup({ ticket: { ...asked, samplingParams }, rollouts });
       const { scores } = scoredGroup({ group });
       return scoredGroup({
         group,
