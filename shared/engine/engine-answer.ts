@@ -20,6 +20,11 @@ export const Models = z.object({
   ),
 });
 
+/** The names of the adapters among a server's models. */
+export function adapterNames(models: z.output<typeof Models>['data']): string[] {
+  return models.filter(({ parent }) => parent !== undefined).map(({ id }) => id);
+}
+
 /** A refusal of a request to sample as the error that its ticket deserves. */
 export function refusalError(refusal: EngineRefusal): Error {
   const { status, message } = refusal;

@@ -10,7 +10,14 @@ import {
   type ServerFacts,
   unfit,
 } from './adapter-server.js';
-import { ignoresTemperature, maybe, Models, refusalError, sequenceOf } from './engine-answer.js';
+import {
+  adapterNames,
+  ignoresTemperature,
+  maybe,
+  Models,
+  refusalError,
+  sequenceOf,
+} from './engine-answer.js';
 import { EngineDown, type EngineHttp, EngineRefusal, unlessRefused } from './engine-http.js';
 import { type EngineMetrics, readEngineMetrics, vllmMetrics } from './engine-metrics.js';
 
@@ -98,8 +105,7 @@ export class VllmServer implements AdapterServer {
   }
 
   async adapters(signal: AbortSignal): Promise<string[]> {
-    const models = await this.#models(signal);
-    return models.filter(({ parent }) => parent !== undefined).map(({ id }) => id);
+    return adapterNames(await this.#models(signal));
   }
 
   async load({ name, folder, rank }: NamedAdapter, signal: AbortSignal): Promise<void> {

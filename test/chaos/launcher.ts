@@ -208,7 +208,9 @@ class Launched implements AsyncDisposable {
     const code = await this.#end('SIGTERM');
     if (code !== 143) problems.push(`offbeat up ended with ${code} after SIGTERM`);
     const written = await this.up.read('summary.json').catch(() => undefined);
-    if (written === undefined) problems.push('offbeat up left no summary.json after SIGTERM');
+    if (written === undefined) {
+      problems.push(`offbeat up left no summary.json after SIGTERM: ${this.#lastWords()}`);
+    }
     const lines = (await this.up.read('metrics.jsonl')).trim().split('\n').length;
     const goal = lines + 3; // a killed learner may have reported steps that it could not save
     await this.#resume(`--max-steps=${goal}`, '--json');
@@ -240,6 +242,11 @@ class Launched implements AsyncDisposable {
     return { steps, problems };
   }
 
+  /** What the launcher said last, for a report. */
+  #lastWords(): string {
+    return this.words.trim().split('\n').slice(-6).join(' | ');
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.up.child.kill('SIGKILL');
     for (const pid of this.up.processes()) process.kill(pid, 'SIGKILL');
@@ -259,7 +266,8 @@ class Launched implements AsyncDisposable {
       disk.clear();
     }
     if (/disk|no (room|space)/i.test(this.words.slice(said))) return [];
-    return [`offbeat up said nothing of a full disk for ${diskFullMs / 1_000} s`];
+    const during = `${diskFullMs / 1_000} s: ${this.#lastWords()}`;
+    return [`offbeat up said nothing of a full disk for ${during}`];
   }
 
   async #end(how: 'SIGKILL' | 'SIGTERM'): Promise<number | string | null> {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { type Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent, until } from '../support/broker.js';
 import { LawObserver } from '../support/law-observer.js';
@@ -58,40 +58,17 @@ describe('a learner whose window drops', limits, () => {
   it('a dropping learner trains without a late group and refuses it when it arrives', async () => {
     await using ground = await TrainingGround.prepare('drops');
     const learner = ground.learner({ 'max-steps': 6, 'window-policy': 'drop' });
-    const { broker } = ground;
-    await new RunConfigStore(broker).wait(AbortSignal.timeout(60_000));
 
-    // An actor that takes the first ticket and delivers its group when the learner no longer waits.
-    const [taken, late] = [gate(), gate()];
-    const stop = new AbortController();
-    const { signal } = stop;
-    const slow = consume(
-      broker,
-      'tickets.train',
-      Ticket,
-      { signal, log: silent, stage: 'actor', concurrency: 1 },
-      async ({ value: ticket }) => {
-        assert.equal(ticket.order, 0);
-        taken.open();
-        await late.opened;
-        const rollouts = [2, 3, 4, 5].map((token) =>
-          rollout(1, { tokens: Int32Array.of(token), behaviorLogprobs: Float32Array.of(-2) }),
-        );
-        const group = rolloutGroup({ ticket, rollouts });
-        const msgId = `${ticket.ticketId}.0`;
-        await broker.publish(broker.names.subjects.rollouts('slow'), RolloutGroup, group, {
-          msgId,
-          signal,
-        });
-        stop.abort();
-      },
+    // It delivers its group when the learner no longer waits.
+    const slow = await slowActor(ground, () =>
+      [2, 3, 4, 5].map((token) =>
+        rollout(1, { tokens: Int32Array.of(token), behaviorLogprobs: Float32Array.of(-2) }),
+      ),
     );
-    await taken.opened;
     ground.actor('actor-0');
     await ground.startScoring();
     await trained(learner, 3); // by version 2: one step more than the group's version 0 allows
-    late.open();
-    await slow;
+    await slow.deliver();
 
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     const refused = learner.log.find(({ reason }) => reason === 'stale');
@@ -111,48 +88,25 @@ describe('a learner whose bound holds for tokens', limits, () => {
       ...{ 'max-steps': 20, 'max-steps-off-policy': bound, 'window-policy': 'tokens' },
     });
     const { broker } = ground;
-    await new RunConfigStore(broker).wait(AbortSignal.timeout(60_000));
 
-    // An actor that begins the first ticket with version 0, and ends it when that is beyond the bound.
-    const [taken, late] = [gate(), gate()];
-    const stop = new AbortController();
-    const { signal } = stop;
-    const slow = consume(
-      broker,
-      'tickets.train',
-      Ticket,
-      { signal, log: silent, stage: 'actor', concurrency: 1 },
-      async ({ value: ticket }) => {
-        assert.equal(ticket.order, 0);
-        taken.open();
-        await late.opened;
-        const newest = (await broker.policy.current())!.version;
-        assert(newest > bound);
-        const rollouts = [2, 3, 4, 5].map((token) =>
-          rollout(3, {
-            tokens: Int32Array.of(token, 0, 0),
-            behaviorLogprobs: Float32Array.of(-2, -2, -2),
-            versions: [
-              [0, 2],
-              [newest, 1],
-            ],
-          }),
-        );
-        const group = rolloutGroup({ ticket, rollouts });
-        const msgId = `${ticket.ticketId}.0`;
-        await broker.publish(broker.names.subjects.rollouts('slow'), RolloutGroup, group, {
-          msgId,
-          signal,
-        });
-        stop.abort();
-      },
-    );
-    await taken.opened;
+    // It begins with version 0, and ends when that is beyond the bound.
+    const slow = await slowActor(ground, (newest) => {
+      assert(newest > bound);
+      return [2, 3, 4, 5].map((token) =>
+        rollout(3, {
+          tokens: Int32Array.of(token, 0, 0),
+          behaviorLogprobs: Float32Array.of(-2, -2, -2),
+          versions: [
+            [0, 2],
+            [newest, 1],
+          ],
+        }),
+      );
+    });
     ground.actor('actor-0');
     await ground.startScoring();
     await until(async () => (await broker.policy.current())!.version > bound); // training may be ahead of it
-    late.open();
-    await slow;
+    await slow.deliver();
 
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     const { groups, staleness } = Summary.parse(await ground.summary());
@@ -166,3 +120,37 @@ describe('a learner whose bound holds for tokens', limits, () => {
     );
   });
 });
+
+/**
+ * An actor that has taken the first ticket of a run, and answers it when it is told to.
+ *
+ * @param rollouts of its group, given the newest version at that time.
+ */
+async function slowActor(
+  { broker }: TrainingGround,
+  rollouts: (newest: number) => Rollout[],
+): Promise<{ deliver: () => Promise<void> }> {
+  await new RunConfigStore(broker).wait(AbortSignal.timeout(60_000));
+  const [taken, late] = [gate(), gate()];
+  const stop = new AbortController();
+  const { signal } = stop;
+  const options = { signal, log: silent, stage: 'actor', concurrency: 1 };
+  const sampling = consume(broker, 'tickets.train', Ticket, options, async ({ value: ticket }) => {
+    assert.equal(ticket.order, 0);
+    taken.open();
+    await late.opened;
+    const newest = (await broker.policy.current())!.version;
+    const group = rolloutGroup({ ticket, rollouts: rollouts(newest) });
+    const subject = broker.names.subjects.rollouts('slow');
+    const msgId = `${ticket.ticketId}.0`;
+    await broker.publish(subject, RolloutGroup, group, { msgId, signal });
+    stop.abort();
+  });
+  await taken.opened;
+  return {
+    deliver: () => {
+      late.open();
+      return sampling;
+    },
+  };
+}

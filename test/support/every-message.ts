@@ -76,7 +76,7 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
   { name: 'leader lease', schema: LeaderLease, message: { v: 1, holder: 'a', renewedAt: 1 } },
   { name: 'policy manifest', schema: PolicyManifest, message: manifest },
   {
-    name: 'policy manifest without the adapter that nobody needed',
+    name: 'policy manifest whose adapter is published on request',
     schema: PolicyManifest,
     message: withoutAdapter,
   },

@@ -49,7 +49,7 @@ export class FileServer implements AsyncDisposable {
   breakAfter(bytes: number): FileAnswer {
     return (request, response) => {
       const from = this.#begin(request, response);
-      // A moment later, since a client that is told of the end forgets what it has not read yet.
+      // Not at once: a client that sees the connection close drops the bytes that it has not read yet.
       const close = () => setTimeout(() => response.destroy(), 50);
       response.write(this.file.subarray(from, from + bytes), close);
     };

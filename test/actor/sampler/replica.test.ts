@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { CanaryCheck, CanaryNotReproduced } from '../../../actor/canary-check.js';
 import { AdapterFolder } from '../../../actor/sampler/adapter-folder.js';
+import type { Engine } from '../../../actor/sampler/engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import { Replica } from '../../../actor/sampler/replica.js';
 import { serverOf } from '../../../shared/engine/dialects.js';
@@ -22,6 +23,11 @@ const { signal } = new AbortController();
 const prompt = Int32Array.of(1, 2);
 const sampling = { vllm: '/inference/v1/generate', sglang: '/generate' } as const;
 const checks = { everyMs: 2_000, limitMs: 5_000, refusedMs: 30_000 };
+
+function samplerOn(engine: Engine): EngineSampler {
+  const options = { tokenizer: { decode: () => '' }, concurrency: 4, segmentTokens: 0 };
+  return new EngineSampler(engine, { ...options, log: silent });
+}
 
 /** One server as an actor uses it, whose clock only the test moves. */
 async function openReplica(twin: Twin, capacity: number | undefined = 6) {
@@ -252,9 +258,7 @@ describe('several servers that must reproduce a canary', () => {
     const quick = { everyMs: 10, limitMs: 5_000, refusedMs: 10 };
     await using opened = await openEngine([first.url, second.url], { checks: quick });
     const { engine, adapters } = opened;
-    await using sampler = new EngineSampler(engine, {
-      ...{ tokenizer: { decode: () => '' }, concurrency: 4, segmentTokens: 0, log: silent },
-    });
+    await using sampler = samplerOn(engine);
     const canaries = new CanaryCheck(sampler, 'fp32');
     const load = (manifest: PolicyManifest) =>
       sampler.load(manifest, (...what) => canaries.require(manifest, ...what), signal);
@@ -293,9 +297,7 @@ describe('several servers that must reproduce a canary', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await using sampler = new EngineSampler(engine, {
-      ...{ tokenizer: { decode: () => '' }, concurrency: 4, segmentTokens: 0, log: silent },
-    });
+    await using sampler = samplerOn(engine);
     const canaries = new CanaryCheck(sampler, 'fp32');
     const manifest = { ...adapters.manifest(2), canary: canaryOf(twin, 1) };
     await assert.rejects(
@@ -311,9 +313,7 @@ describe('several servers that must reproduce a canary', () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    await using sampler = new EngineSampler(engine, {
-      ...{ tokenizer: { decode: () => '' }, concurrency: 4, segmentTokens: 0, log: silent },
-    });
+    await using sampler = samplerOn(engine);
     const canaries = new CanaryCheck(sampler, 'fp32');
     const manifest = { ...adapters.manifest(1), canary: canaryOf(twin, 1) };
     await sampler.load(manifest, (...what) => canaries.require(manifest, ...what), signal);

@@ -114,7 +114,7 @@ describe('the actors of a run', () => {
     ]);
   });
 
-  it('the actors of a run are told how many groups to sample at once and how to cut answers if the run was', async () => {
+  it('actors get --concurrency and --segment-tokens if the run was started with them', async () => {
     const flags = async (config: Partial<UpConfig>) => {
       const { args } = await workerMembers({ ...UpConfig.parse({}), ...config }, places)
         .at(-1)!

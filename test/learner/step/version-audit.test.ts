@@ -81,7 +81,7 @@ describe('the audit of the version that a group names', () => {
     assert(Math.abs(gap - 0.01) < 1e-6);
   });
 
-  it('where adapters are rounded, honest groups of rounded adapters convict nobody', async () => {
+  it('an honest group that was sampled with a rounded adapter does not convict its actor', async () => {
     const { audit, deceits } = auditing(undefined, { isAdapterRounded: true });
     for (let i = 0; i < 3; i++) await audit.consider(group(2e-3));
     assert.deepEqual(deceits, []);

@@ -61,7 +61,7 @@ describe('the evidence for selection', () => {
     );
   });
 
-  it('the evidence convicts who sends the likelier of two draws, and nobody who sends the first', () => {
+  it('the evidence convicts an actor that sends the likelier of two draws, and never one that sends its first draw', () => {
     const logprobs = [0.55, 0.3, 0.1, 0.05].map(Math.log);
     const random = createRandom('selection');
     const draw = () => {

@@ -90,7 +90,7 @@ describe('fetching an adapter from where its manifest says', { timeout: 60_000 }
     await assert.rejects(fetching(), /cannot be read: ENOENT/);
   });
 
-  it('what is not a file is not opened, so a pipe holds nobody up', async () => {
+  it('a pipe is refused without being opened, since opening it would block', async () => {
     const pipe = join(folder, 'pipe');
     execFileSync('mkfifo', [pipe]);
     const uri = pathToFileURL(pipe).href;
@@ -142,7 +142,7 @@ describe('fetching an adapter from where its manifest says', { timeout: 60_000 }
     });
   });
 
-  it('an adapter that nobody needed so far is waited for, and one that does not exist is an error of the user', async () => {
+  it('the loader waits for an adapter that is published on request, and reports one that does not exist as an error of the user', async () => {
     const awaited = manifest(3, { adapterOnRequest: true });
     await assert.rejects(loader('').fetchAdapter(awaited, never), AdapterAwaited);
     await assert.rejects(loader('').fetchAdapter(manifest(3), never), (error) => {

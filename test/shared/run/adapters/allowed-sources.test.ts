@@ -105,7 +105,7 @@ describe('the places that adapters may be fetched from', () => {
         `${folder}/../adapters-2/secret`,
         folder,
         '/etc/passwd',
-        join(base, 'none'), // nor is told whether it exists
+        join(base, 'none'), // does not exist; the error must not reveal that
       ]) {
         await assert.rejects(sources.requireFile(path), UserError, path);
       }
