@@ -9,20 +9,23 @@ const polls = 3;
  * it off until a restart, even if the disk was full too briefly for another check to notice.
  *
  * @param onOff restarts the server; called again if that does not help. The watch continues when it resolves.
+ * @param options.untilOn returns as soon as JetStream is on.
  */
 export async function watchJetStream(
   broker: Pick<Broker, 'isConnected' | 'offersJetStream'>,
   onOff: () => Promise<void>,
   signal: AbortSignal,
-  pollMs = 1_000,
+  { pollMs = 1_000, untilOn = false } = {},
 ): Promise<void> {
   const isOver = () => signal.aborted;
   for (let off = 0; !isOver();) {
+    const isOn = broker.isConnected ? await broker.offersJetStream() : undefined;
+    if (isOn === true && untilOn) return;
+    off = isOn === false ? off + 1 : 0;
+    if (off === polls) {
+      off = 0;
+      await onOff();
+    }
     await sleep(pollMs, undefined, { signal }).catch(() => undefined);
-    if (isOver()) return;
-    off = broker.isConnected && !(await broker.offersJetStream()) ? off + 1 : 0;
-    if (off < polls) continue;
-    off = 0;
-    await onOff();
   }
 }

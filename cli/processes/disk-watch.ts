@@ -58,6 +58,15 @@ export class DiskWatch implements AsyncDisposable {
     }
   }
 
+  /**
+   * Whether there is room. Room that has just appeared counts once all writers have noticed it, which this waits
+   * for, or until `signal` aborts.
+   */
+  async hasRoomNow(signal: AbortSignal): Promise<boolean> {
+    if (this.#reason !== undefined && (await this.#probe()) === undefined) await this.room(signal);
+    return this.#reason === undefined;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#over.abort();
     await this.#watching;

@@ -157,10 +157,17 @@ export class Fleet implements AsyncDisposable {
     return answers.find((answer) => answer !== undefined);
   }
 
-  /** Ends an adopted process, so that it is started again where it was. No member starts until it has ended. */
+  /**
+   * Ends an adopted process, so that it is started again where it was. No member starts until it has ended. A call
+   * while it is being ended waits for the same end.
+   */
   async renew(name: string, graceMs: number): Promise<void> {
     const running = this.#running.get(name);
     if (running === undefined || this.#isStopping()) return;
+    if (this.#renewing.has(name)) {
+      await this.#renewed;
+      return;
+    }
     this.#renewing.add(name);
     this.#renewedAt = Date.now();
     this.#renewed = running.process.stop(graceMs, this.#hurry);

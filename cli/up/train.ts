@@ -132,8 +132,18 @@ export async function train(options: TrainOptions): Promise<void> {
   } finally {
     over.abort();
     await watching.catch(() => undefined); // the race or the failure has reported it
+    if (config.natsUrl === undefined && stop.stop.aborted && !fleet.failed.aborted) {
+      // Without JetStream the learner could save nothing when it is asked to end.
+      const limit = AbortSignal.any([stop.hurry, AbortSignal.timeout(jetStreamBackMs)]);
+      if (await disk.hasRoomNow(limit)) {
+        await watchJetStream(broker, renewNats, limit, { pollMs: 250, untilOn: true });
+      }
+    }
   }
 }
+
+/** How long a stop waits for nats-server to offer JetStream again. */
+const jetStreamBackMs = 10_000;
 
 const natsName = 'nats-server';
 

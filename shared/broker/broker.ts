@@ -100,13 +100,13 @@ export class Broker implements AsyncDisposable {
     return this.#restorations;
   }
 
-  /** Whether the server offers JetStream; a server that does not answer at all is assumed to offer it. */
-  async offersJetStream(): Promise<boolean> {
+  /** Whether the server offers JetStream; undefined if it does not answer. */
+  async offersJetStream(): Promise<boolean | undefined> {
     try {
       await this.link.jsm.getAccountInfo();
       return true;
     } catch (caught) {
-      return !isWithoutJetStream(caught);
+      return isWithoutJetStream(caught) ? false : undefined;
     }
   }
 

@@ -4,7 +4,10 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { z } from 'zod';
+import { newestPorts } from '../../cli/nats-server/running.js';
 import { DiskWatch } from '../../cli/processes/disk-watch.js';
+import { Summary } from '../../cli/up/summary.js';
 import { CheckpointStore } from '../../local-backend/checkpoint-store.js';
 import { Journal } from '../../learner/report/journal.js';
 import { diskTrouble } from '../../shared/service/telemetry/disk-room.js';
@@ -200,5 +203,30 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
     up.child.kill('SIGTERM');
     assert.equal(await up.ended(), 143);
     await until(() => up.processes().length === 0); // killed processes disappear a moment later
+  });
+
+  it('a stop right after a full disk has room again saves the run, since nats-server gets JetStream back first', async (context) => {
+    const disk = await smallDisk(context, 120_000_000);
+    if (disk === undefined) return;
+    const run = disk.folder.replace(/.*offbeat-up-/, 'up-');
+    await using up = await UpProcess.start([...small, '--checkpoint-every-steps=50'], {
+      folder: disk.folder,
+      run,
+    });
+    using _disk = disk;
+    await up.trainsOn();
+    const { monitoringUrl } = (await newestPorts(up.path('nats')))!;
+    disk.fill();
+    await until(async () => {
+      const signal = AbortSignal.timeout(2_000);
+      const answer = await fetch(`${monitoringUrl}/jsz`, { signal }).catch(() => undefined);
+      if (answer === undefined) return true; // 2.9.10 may also hang
+      return z.object({ disabled: z.boolean().default(false) }).parse(await answer.json()).disabled;
+    });
+    disk.clear();
+    up.child.kill('SIGTERM');
+    assert.equal(await up.ended(), 143);
+    const { steps } = Summary.parse(JSON.parse(await up.read('summary.json')));
+    assert(steps > 0);
   });
 });

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 
 /** A file system mounted at a folder, small enough for a test to fill it. Linux, as root. */
@@ -23,11 +23,11 @@ export class SmallDisk implements Disposable {
     return new SmallDisk(folder);
   }
 
-  /** Fills the remaining space. */
+  /** Fills the remaining space; again, what has been freed since. */
   fill(): void {
     const { bavail, bsize } = statfsSync(this.folder);
     try {
-      writeFileSync(this.#filler, Buffer.alloc(bavail * bsize));
+      appendFileSync(this.#filler, Buffer.alloc(bavail * bsize));
     } catch (caught) {
       // Another process took some space between the two calls; the disk is full nevertheless.
       if ((caught as NodeJS.ErrnoException).code !== 'ENOSPC') throw caught;

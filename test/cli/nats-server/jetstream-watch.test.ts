@@ -5,8 +5,8 @@ import { watchJetStream } from '../../../cli/nats-server/jetstream-watch.js';
 import { isWithoutJetStream } from '../../../shared/broker/failures.js';
 import { NatsServer } from '../../support/nats-server.js';
 
-/** Polls a server that answers so, one letter a poll: on, off, disconnected. @returns the polls that restarted it. */
-async function restarts(answers: string): Promise<number[]> {
+/** Polls a server that is +: on, o: off, h: hanging, d: disconnected, one letter a poll. @returns the polls that restarted it. */
+async function restarts(answers: string, untilOn = false): Promise<number[]> {
   const over = new AbortController();
   const restarted: number[] = [];
   let polled = 0;
@@ -15,10 +15,13 @@ async function restarts(answers: string): Promise<number[]> {
       if (polled === answers.length) over.abort();
       return answers[polled++] !== 'd';
     },
-    offersJetStream: () => Promise.resolve(answers[polled - 1] !== 'o'),
+    offersJetStream: () => {
+      const answer = answers[polled - 1];
+      return Promise.resolve(answer === 'h' ? undefined : answer !== 'o');
+    },
   };
   const restart = () => Promise.resolve(void restarted.push(polled));
-  await watchJetStream(broker, restart, over.signal, 1);
+  await watchJetStream(broker, restart, over.signal, { pollMs: 1, untilOn });
   return restarted;
 }
 
@@ -28,8 +31,13 @@ describe('the watch for a NATS server that has switched JetStream off', () => {
     assert.deepEqual(await restarts('oooooo+'), [3, 6]);
   });
 
+  it('a wait for JetStream ends at the first poll that finds it on, and restarts the server before', async () => {
+    assert.deepEqual(await restarts('+ooo', true), []);
+    assert.deepEqual(await restarts('dhooo+ooo', true), [5]);
+  });
+
   it('a server that is starting or away is left alone', async () => {
-    assert.deepEqual(await restarts('oo+oo+oodo+dddd+'), []);
+    assert.deepEqual(await restarts('oo+oo+oodo+oohodddd+'), []);
   });
 
   it('a server without JetStream is told from one that has it and from a closed connection', async () => {
