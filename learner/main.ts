@@ -26,7 +26,7 @@ import { summarize } from './report/summary.js';
 import { withRecovery } from './checkpoints/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
 import { canaryTexts } from './step/canary-texts.js';
-import { supervisedPlan } from './supervised/supervised-plan.js';
+import { supervisedPlan } from './supervised/batch-plan.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 
 /** The learner service: issues tickets, trains on the scored groups, publishes policy versions. */

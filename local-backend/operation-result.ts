@@ -15,7 +15,6 @@ import {
 } from '../shared/tinker/types.js';
 import type { FutureStore } from './futures.js';
 import { jsonReply, readJson, type Route } from './http-api.js';
-import type { SamplingSessions } from './sampling-sessions.js';
 
 /** The result of an operation, as its future returns it. */
 export type OperationResult =
@@ -108,7 +107,7 @@ export async function timed<T>(operation: string, work: () => Promise<T>): Promi
  */
 export function futureRoutes(
   futures: FutureStore<OperationResult>,
-  samplers: Pick<SamplingSessions, 'clientOf'>,
+  samplers: { clientOf(samplingSessionId: string, clone: number): string },
   pollMs: number,
 ): Route[] {
   return [

@@ -3,7 +3,7 @@ import { canaryDigest } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { StatTable } from '../report/stat-table.js';
-import { versionsOf } from './check-scored-group.js';
+import { type Verdict, versionsOf } from './check-scored-group.js';
 
 const uncertifiedStats = new StatTable<number>([
   {
@@ -13,12 +13,6 @@ const uncertifiedStats = new StatTable<number>([
     of: (groups) => groups,
   },
 ]);
-
-/** What a group's certificate says of the versions that sampled it. */
-export type Verdict =
-  | 'certified' // the canary of each was reproduced
-  | 'uncertified' // of at least one nothing is said, or this learner does not know its canary
-  | 'wrong'; // another canary than the published one was reproduced
 
 /** The canaries of the published versions, against which the certificates of groups are checked. */
 export class Certificates {

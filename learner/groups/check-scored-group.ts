@@ -1,8 +1,13 @@
 import { alteredFields, type Ticket } from '../../shared/wire/ticket.js';
 import { claimedMass, evidenceAgainstUniform } from '../../shared/rl/claim-evidence.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import type { Verdict } from './certificates.js';
 import type { TicketEntry } from './ticket-table.js';
+
+/** What a group's certificate says of the versions that sampled it. */
+export type Verdict =
+  | 'certified' // the canary of each was reproduced
+  | 'uncertified' // of at least one nothing is said, or this learner does not know its canary
+  | 'wrong'; // another canary than the published one was reproduced
 
 /** Why a scored group with a valid schema must still not be trained on. */
 export type RefusalReason =

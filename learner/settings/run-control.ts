@@ -3,7 +3,6 @@ import type { DivergenceLimits } from '../../shared/rl/divergence.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
 import { arithmetics } from '../../shared/base/arithmetic.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
-import type { Task } from './training.js';
 
 /** How long to train, and how many steps a crash may cost. */
 export const Duration = z.object({
@@ -54,7 +53,7 @@ export const Evaluation = z.object({
 export type Evaluation = z.infer<typeof Evaluation>;
 
 export function checkEvaluation(
-  { evalProblems, testSize }: Evaluation & Task,
+  { evalProblems, testSize }: Evaluation & { readonly testSize: number },
   addIssue: AddIssue<Evaluation>,
 ): void {
   if (evalProblems > testSize) {

@@ -1,9 +1,7 @@
 import { z } from 'zod';
 import { complaintsOf, type Complaint } from './config-complaints.js';
-import type { Graph, Value } from './graph/graph.js';
+import type { Dim, Graph, Value } from './graph/graph.js';
 import { cast, cos, mul, reshape, sin } from './graph/operators.js';
-import type { ModelConfig } from './model-config.js';
-import type { TokenDims } from './causal-attention.js';
 
 /** The rotary position embedding: rotates pairs of elements of each query and key by an angle. */
 export interface RotaryEmbedding {
@@ -258,9 +256,9 @@ function roomFor(scaling: RotaryScaling, hf: { readonly max_position_embeddings:
  */
 export function rotaryWaves(
   graph: Graph,
-  { rotary, headDim }: ModelConfig,
+  { rotary, headDim }: { rotary: RotaryEmbedding; headDim: number },
   positions: Value,
-  { batch, time }: TokenDims,
+  { batch, time }: { batch: Dim; time: Dim },
 ): { cos: Value; sin: Value } {
   const { frequencies, amplitude } = rotarySpectrum(rotary, headDim);
   const column = cast(graph, reshape(graph, positions, [batch, time, 1]), 'float32');

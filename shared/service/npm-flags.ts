@@ -4,7 +4,6 @@ import { parseArgs as parseNodeArgs, type ParseArgsConfig } from 'node:util';
 import { errorText, UserError } from '../base/errors.js';
 import { userErrorCode } from '../base/exit-codes.js';
 import { editDistance } from '../base/nearest.js';
-import type { Environment } from './config.js';
 import { printError } from './telemetry/print-error.js';
 
 /** A flag of a program: its name without dashes, and what can be said about its value. */
@@ -33,7 +32,7 @@ export function refuseFlagsKeptByNpm(
   script: string,
   flags: readonly KnownFlag[],
   argv: readonly string[],
-  env: Environment,
+  env: NodeJS.ProcessEnv,
 ): void {
   if (env['npm_lifecycle_event'] !== script) return;
   const kept = flagsKeptByNpm(flags, env);
@@ -83,7 +82,7 @@ interface KeptFlag {
   readonly value: string | undefined; // undefined: npm found none
 }
 
-function flagsKeptByNpm(flags: readonly KnownFlag[], env: Environment): KeptFlag[] {
+function flagsKeptByNpm(flags: readonly KnownFlag[], env: NodeJS.ProcessEnv): KeptFlag[] {
   return Object.entries(env).flatMap(([variable, text = '']) => {
     const [, option] = /^npm_config_(.+)$/.exec(variable) ?? [];
     const flag = option === undefined ? undefined : flagMeant(option, flags);
@@ -108,7 +107,7 @@ function letters(name: string): string {
 }
 
 /** Whether one of npm's configuration files sets the option, so that it was not typed. */
-function isInSettings(option: string, env: Environment): boolean {
+function isInSettings(option: string, env: NodeJS.ProcessEnv): boolean {
   const { npm_config_userconfig, npm_config_globalconfig, npm_config_local_prefix } = env;
   const files = [
     npm_config_userconfig,

@@ -1,6 +1,6 @@
 import { answerForm, zeroOrOne } from '../../shared/tasks/countdown/score.js';
 import { styles } from '../../shared/tasks/countdown/prompts.js';
-import type { CountdownSpec } from '../../shared/tasks/countdown/task.js';
+import type { CountdownSpec } from '../../shared/tasks/countdown/spec.js';
 
 /** The answer place of each style. */
 export const forms = {

@@ -1,7 +1,8 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { generateProblems, type SolvedProblem } from '../../shared/tasks/countdown/generator.js';
-import { type GeneratorSpec, countdown } from '../../shared/tasks/countdown/task.js';
+import { countdown } from '../../shared/tasks/countdown/task.js';
+import type { GeneratorSpec } from '../../shared/tasks/countdown/spec.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';

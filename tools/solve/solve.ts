@@ -2,7 +2,8 @@ import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
-import { type RewardSpec, exampleRow, problemOfRow } from '../../shared/tasks/countdown/task.js';
+import type { RewardSpec } from '../../shared/tasks/countdown/spec.js';
+import { exampleRow, problemOfRow } from '../../shared/tasks/countdown/problem.js';
 import { maxNumbers, nearest, solve, type Question } from '../../shared/tasks/countdown/solver.js';
 import { readRows, tableSpec } from '../../shared/tasks/data/table.js';
 

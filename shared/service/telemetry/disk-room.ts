@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from 'pino';
 import { Gauge } from 'prom-client';
 import { errorText } from '../../base/errors.js';
-import type { Logger } from './logger.js';
 
 const diskFull = new Gauge({
   name: 'rl_disk_full',

@@ -3,7 +3,7 @@ import { UserError } from '../../base/errors.js';
 import { createRandom, type Random } from '../../base/random.js';
 import { operators, print, type Expression, type Operator } from './parser.js';
 import { problemKey, problemOf, type Problem } from './problem.js';
-import type { GeneratorSpec } from './task.js';
+import type { GeneratorSpec } from './spec.js';
 
 /** The parameters of a single draw: the number of numbers, and the ranges of numbers and target. */
 export type Difficulty = Pick<

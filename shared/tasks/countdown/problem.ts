@@ -1,3 +1,6 @@
+import { z } from 'zod';
+import { plainWords } from '../../base/plain-words.js';
+
 /** Reach `target` from `numbers`, each used exactly once, with + - * / and parentheses. */
 export interface Problem {
   /** The question itself, `3,7,21=64`: the same in every run and process. */
@@ -20,4 +23,19 @@ export function problemOf(numbers: readonly number[], target: number): Problem {
  */
 export function problemKey(problem: Pick<Problem, 'numbers' | 'target'>): string {
   return `${problem.numbers.toSorted((a, b) => a - b).join(',')}=${problem.target}`;
+}
+
+/** An example row of a data file, for error messages. */
+export const exampleRow = { nums: [3, 7, 21], target: 84 };
+
+/** One row of a file; other keys are ignored. */
+const Row = z.object({
+  nums: z.array(z.int().min(0).max(999_999_999)).min(2).max(16),
+  target: z.int().min(-999_999_999).max(999_999_999),
+});
+
+/** The problem in a row of a data file. */
+export function problemOfRow(row: unknown): Problem {
+  const { nums, target } = Row.parse(row, { error: plainWords });
+  return problemOf(nums, target);
 }

@@ -1,7 +1,7 @@
 import type { Prompt } from '../prompt.js';
 import { fillTemplate, type Styles } from '../prompt-template.js';
 import type { Problem } from './problem.js';
-import type { CountdownPrompt } from './task.js';
+import type { CountdownPrompt } from './spec.js';
 
 /** The built-in prompt styles of Countdown; a user's template file has the same form in JSON. */
 export const styles = {

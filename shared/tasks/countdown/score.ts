@@ -12,7 +12,7 @@ import * as rational from '../rational.js';
 import type { Rational } from '../rational.js';
 import { evaluate, parse, tokenize, type Refusal, type Token } from './parser.js';
 import type { Problem } from './problem.js';
-import type { CountdownPrompt, RewardSpec } from './task.js';
+import type { CountdownPrompt, RewardSpec } from './spec.js';
 
 /** The place of the answer in a completion, and the prompt's own examples that look like answers. */
 interface AnswerForm extends Pick<CountdownPrompt, 'answer' | 'allowsTargetTail'> {

@@ -1,9 +1,9 @@
-import { placedAnswer } from '../placed-answer.js';
+import type { PromptTemplate } from '../prompt-template.js';
 import { fractionText } from '../rational.js';
 import { evaluate, parse, print, tokenize, type Expression } from './parser.js';
 import type { Problem } from './problem.js';
 import { solve } from './solver.js';
-import type { CountdownPrompt, RewardSpec } from './task.js';
+import type { CountdownPrompt, RewardSpec } from './spec.js';
 
 /** More of them take the solver seconds. */
 const mostNumbers = 4;
@@ -23,6 +23,26 @@ export function solutionText(
     problem.solution ??
     (problem.numbers.length <= mostNumbers ? solve(problem, numbersToUse)[0]?.text : undefined);
   return found === undefined ? undefined : placedAnswer(prompt, found, calculation(found));
+}
+
+/**
+ * A completion that gives an answer in the form that a prompt asks for. If the prompt has begun to think, the thoughts
+ * come first.
+ *
+ * @param thoughts lines that lead to the answer.
+ */
+function placedAnswer(
+  { text = '', opening, answer: place }: Pick<PromptTemplate, 'text' | 'opening' | 'answer'>,
+  answer: string,
+  thoughts: readonly string[],
+): string {
+  if (place === 'whole') return answer;
+  const placed = `${place.open}${answer}${place.close}`;
+  const prompt = `${text}${opening}`;
+  const [, think] = /<(\w+)>\s*$/.exec(prompt) ?? [];
+  if (think !== undefined) return ['', ...thoughts, `</${think}>`, placed].join('\n');
+  // Words are separated by a blank, after `A:` but not after `答：`.
+  return /[!-~]$/.test(prompt) ? ` ${placed}` : placed;
 }
 
 /** The steps of an expression, such as `7-3=4` and `21*4=84` for `21*(7-3)`. */

@@ -1,5 +1,5 @@
 import type { Problem } from './problem.js';
-import type { RewardSpec } from './task.js';
+import type { RewardSpec } from './spec.js';
 import * as rational from '../rational.js';
 import type { Rational } from '../rational.js';
 import { oppositeText, type Form } from './form.js';

@@ -7,7 +7,6 @@ import {
   type PromptAnswers,
 } from '../answer-place.js';
 import * as rational from '../rational.js';
-import type { Problem, IntegerAnswersSpec } from './task.js';
 
 /** The place of the answer in a completion, and the prompt's own examples that look like answers. */
 interface AnswerForm {
@@ -27,9 +26,9 @@ interface AnswerForm {
  */
 export function scoreAnswer(
   { answer: place, examples }: AnswerForm,
-  problem: Problem,
+  problem: { readonly answer: bigint },
   completion: string,
-  { formatPenalty }: IntegerAnswersSpec['reward'],
+  { formatPenalty }: { readonly formatPenalty: number },
 ): Score {
   const answer = answerText(place, examples, completion);
   const given = integersIn(answer ?? completion.slice(-maxReadChars)).at(-1);

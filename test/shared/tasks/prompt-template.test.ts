@@ -9,7 +9,7 @@ import {
   PromptTemplate,
 } from '../../../shared/tasks/prompt-template.js';
 import { styles } from '../../../shared/tasks/countdown/prompts.js';
-import { CountdownPrompt } from '../../../shared/tasks/countdown/task.js';
+import { CountdownPrompt } from '../../../shared/tasks/countdown/spec.js';
 
 describe('a prompt template', () => {
   const parts = { numbers: '3, 7', target: '10' };

@@ -10,7 +10,7 @@ import {
 } from '../../../../shared/tasks/countdown/generator.js';
 import { problemKey } from '../../../../shared/tasks/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
-import type { GeneratorSpec } from '../../../../shared/tasks/countdown/task.js';
+import type { GeneratorSpec } from '../../../../shared/tasks/countdown/spec.js';
 import { forms } from '../../../support/countdown-task.js';
 
 const spec: GeneratorSpec = {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { answerForm, scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { renderPrompt, styles } from '../../../../shared/tasks/countdown/prompts.js';
-import { CountdownPrompt } from '../../../../shared/tasks/countdown/task.js';
+import { CountdownPrompt } from '../../../../shared/tasks/countdown/spec.js';
 import { promptText } from '../../../../shared/tasks/prompt.js';
 import { chatml } from '../../../support/chatml.js';
 

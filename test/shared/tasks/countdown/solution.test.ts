@@ -5,7 +5,8 @@ import { openExamples } from '../../../../shared/tasks/examples/training-example
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { calculation } from '../../../../shared/tasks/countdown/solution.js';
 import { styles } from '../../../../shared/tasks/countdown/prompts.js';
-import { countdown, CountdownPrompt } from '../../../../shared/tasks/countdown/task.js';
+import { countdown } from '../../../../shared/tasks/countdown/task.js';
+import { CountdownPrompt } from '../../../../shared/tasks/countdown/spec.js';
 import { chatTokenizer } from '../../../support/chatml.js';
 import { countdownSpec } from '../../../support/countdown-task.js';
 

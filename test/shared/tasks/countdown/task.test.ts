@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
-import { type CountdownSpec, countdown } from '../../../../shared/tasks/countdown/task.js';
+import { countdown } from '../../../../shared/tasks/countdown/task.js';
+import type { CountdownSpec } from '../../../../shared/tasks/countdown/spec.js';
 import { UserError } from '../../../../shared/base/errors.js';
 import { countdownSpec } from '../../../support/countdown-task.js';
 

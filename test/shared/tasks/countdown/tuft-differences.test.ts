@@ -10,7 +10,7 @@ import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
 import { toNumber } from '../../../../shared/tasks/rational.js';
 import { embeddedModelPath } from '../../../../shared/model/model-directory.js';
-import type { RewardSpec } from '../../../../shared/tasks/countdown/task.js';
+import type { RewardSpec } from '../../../../shared/tasks/countdown/spec.js';
 import { anyExpression, leaves } from '../../../support/arithmetic.js';
 import { forms } from '../../../support/countdown-task.js';
 import { hostileCorpus, type HostileCompletion } from '../../../support/hostile-corpus.js';
