@@ -41,8 +41,8 @@ export const ActorConfig = z
       .default(true)
       .describe('adopt a new version within a group; --no-in-flight-updates: only between groups.'),
     onAdoption: OnAdoption.optional().describe(
-      'what a rollout continues with after adopting a version: keep, the KV cache that older weights wrote, or ' +
-        'reprefill, one read again with the new weights; default: onnx keep, tinker reprefill, its only one.',
+      'the KV cache of a rollout after it adopts a version: keep, as older weights wrote it, or reprefill, computed ' +
+        'again with the new weights; default: keep with onnx. All other samplers can only reprefill.',
     ),
     backendUrl: z
       .url()
@@ -113,7 +113,7 @@ export const ActorConfig = z
   .check(({ value, issues }) => {
     const complain = (key: keyof typeof value, message: string) =>
       issues.push({ code: 'custom', input: value, path: [key], message });
-    const why = `--sampler ${value.sampler} samples by a server`;
+    const why = `--sampler ${value.sampler} samples on a server`;
     const isEngine = value.sampler === 'vllm' || value.sampler === 'sglang';
     if (value.sampler === 'tinker') {
       if (value.backendUrl === undefined) complain('backendUrl', `${why} and needs its address`);

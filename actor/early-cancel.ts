@@ -4,7 +4,7 @@ import type { Ticket } from '../shared/wire/ticket.js';
 
 /** The decisive token of the group comes from a version that is now too old, so the group cannot be trained on. */
 export class GroupStale extends GivenUp {
-  override readonly name = 'GroupOutdated';
+  override readonly name = 'GroupStale';
 
   /**
    * @param version that of the group's oldest token or, where the bound holds for tokens, of its newest.
@@ -24,7 +24,7 @@ export type DecisiveToken = 'oldest' | 'newest';
 
 /** The learner no longer needs a group for this ticket: it has one, or has given the ticket up. */
 export class TicketEnded extends Error {
-  override readonly name = 'TicketConsumed';
+  override readonly name = 'TicketEnded';
 }
 
 /** A ticket in progress, until it is disposed of. */

@@ -73,7 +73,7 @@ export async function sampleTickets(
 ): Promise<void> {
   const { broker, actor, sampler, activity, log, onGroup } = options;
   const subject = broker.names.subjects.rollouts(actor);
-  const { groups } = sampler; // the limit is shared by the splits, each of which leases as many tickets
+  const { groups } = sampler; // the splits share this limit, and each may lease that many tickets
   const refusal = new AbortController(); // its reason: what the user must fix before any ticket works
   const lease = (split: Split) => (ending: AbortSignal) =>
     consume(
@@ -98,8 +98,11 @@ export async function sampleTickets(
           onGroup();
         } catch (error) {
           if (error instanceof UserError) refusal.abort(error);
-          if (!(error instanceof TicketEnded)) throw error; // `consume` dead-letters a GroupOutdated
-          log.info({ ticketId: ticket.ticketId, reason: error.message }, 'ticket skipped');
+          if (!(error instanceof TicketEnded)) throw error; // `consume` dead-letters a GroupStale
+          log.info(
+            { ticketId: ticket.ticketId, reason: error.message },
+            'ticket dropped: it has already ended',
+          );
           countDroppedGroup('actor', 'duplicate');
         }
       },

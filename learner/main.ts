@@ -183,7 +183,7 @@ function giveUpText(
   if (noSignalStreak !== undefined) {
     return (
       `the last ${noSignalStreak.groups} groups had no variance, so there was nothing to learn from; their mean reward was ` +
-      `${Number(noSignalStreak.reward.toPrecision(3))}. If that is the highest possible reward, the task is learnt: use harder problems. ` +
+      `${Number(noSignalStreak.reward.toPrecision(3))}. If that is the highest possible reward, the task is learned: use harder problems. ` +
       'If it is low, use easier problems, a larger --group-size, --shaping or a stronger model. The checkpoint is from the last step.'
     );
   }

@@ -112,7 +112,7 @@ export class ParallelTrainer implements GradientSource, AsyncDisposable {
   }
 }
 
-/** Cuts the data into at most `count` runs of neighbours with about as many tokens each; none is empty. */
+/** Cuts the data into at most `count` runs of neighbors with about as many tokens each; none is empty. */
 export function parts(data: readonly Datum[], count: number): (readonly Datum[])[] {
   const total = data.reduce((sum, { tokens }) => sum + tokens.length, 0);
   const wanted = Math.max(1, Math.min(count, Math.floor(total / minTokensPerPart)));

@@ -211,7 +211,7 @@ function lossOf(
   inputs: Datum['inputs'],
   config: Readonly<Record<string, number>>,
 ): LossAndGradient {
-  if (loss === 'custom') throw new RangeError('no loss_id names the loss');
+  if (loss === 'custom') throw new RangeError('the loss is custom, but the request has no loss_id');
   if (loss === 'gspo') return gspo(logprobs, inputs as Required<Datum['inputs']>, config);
   return lossAndGradient(loss, logprobs, inputs, lossSettings(loss, config, 'server'));
 }
@@ -272,7 +272,7 @@ function checkLossConfig(loss: ServedLoss, config: Readonly<Record<string, numbe
       : ratioBounds(loss, lossSettings(loss, config, 'server'));
   if (low > high) {
     throw new PermanentError(
-      `loss_fn_config: the lowest ratio, ${low}, is above the highest, ${high}; exchange the two`,
+      `loss_fn_config: the lowest ratio, ${low}, is above the highest, ${high}; swap them`,
     );
   }
 }

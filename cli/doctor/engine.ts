@@ -1,6 +1,6 @@
 import { errorText, UserError } from '../../shared/base/errors.js';
 import type { AdapterServer } from '../../shared/engine/adapter-server.js';
-import { recognisedServer } from '../../shared/engine/dialects.js';
+import { recognizedServer } from '../../shared/engine/dialects.js';
 import { EngineDown, withoutCredentials } from '../../shared/engine/engine-http.js';
 import { unknownIn } from '../../shared/engine/engine-metrics.js';
 import { finding, ok, type Finding } from './finding.js';
@@ -33,7 +33,7 @@ async function serverFindings(
   const shown = withoutCredentials(url);
   let server: AdapterServer | undefined;
   try {
-    server = await recognisedServer(url, apiKey, signal);
+    server = await recognizedServer(url, apiKey, signal);
     await server?.checkHealth(healthMs, signal);
   } catch (caught) {
     signal.throwIfAborted();

@@ -78,7 +78,7 @@ export const remedies = {
   noKey: 'offbeat nats-config writes keys for every role; name their folder with --nats-keys',
   permissionsUnknown: 'name the run with --run, since each run has its own permissions',
   clockSkewed:
-    'synchronise both clocks with NTP (chrony, systemd-timesyncd): ages, latencies and leases depend on them',
+    'synchronize both clocks with NTP (chrony, systemd-timesyncd): ages, latencies and leases depend on them',
   clockUnknown:
     'give an address whose answers have a Date header: --backend-url, or --nats-monitoring-url for NATS',
   backendUnreachable: 'start it, or correct --backend-url; check the firewall in between',

@@ -184,7 +184,7 @@ function formatMoney(amount: number): string {
 function signalRemedy(reward: number): string {
   const remedy =
     reward > 0.5
-      ? 'the task is learnt: give it harder problems'
+      ? 'the task is learned: give it harder problems'
       : 'try easier problems, a larger --group-size or a --shaping';
   return `${remedy} (docs/troubleshooting.md)`;
 }

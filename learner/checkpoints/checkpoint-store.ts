@@ -112,7 +112,7 @@ function serialOf({ serial }: Checkpoint): number {
 
 /**
  * The checkpoint as the history stores it, without the per-problem results of difficulty-aware sampling.
- * They grow with the dataset and the history keeps every checkpoint; if the ledger is lost, they are learnt again.
+ * They grow with the dataset and the history keeps every checkpoint; if the ledger is lost, they are learned again.
  */
 function withoutResults({ curriculum, ...rest }: Checkpoint): Checkpoint {
   return curriculum === undefined ? rest : { ...rest, curriculum: { ...curriculum, tried: [] } };

@@ -23,8 +23,8 @@ export const Adapters = z.object({
     .enum(['auto', 'asked'])
     .default('auto')
     .describe(
-      'auto: unless actors are known and all of them sample at the backend; asked: not before an actor needs one, ' +
-        'which it then gets within seconds.',
+      'auto: with every version, unless all known actors sample at the backend; asked: only once an actor needs ' +
+        'one, within seconds.',
     ),
 });
 export type Adapters = z.infer<typeof Adapters>;

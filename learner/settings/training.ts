@@ -75,11 +75,13 @@ export const Optimizer = z.object({
       'saved weights to start from, with a new optimizer: RUN or RUN@STEP of offbeat up and sft, or a path tinker://… of the ' +
         'backend; by default the base model.',
     ),
-  fromRun: string.optional().describe('the RUN@STEP that a path in --from is of, for the record.'),
+  fromRun: string
+    .optional()
+    .describe('RUN@STEP that made the weights of a --from path; only recorded.'),
   schedule: Schedule.shape.kind
     .default('constant')
     .describe(
-      'how the learning rate falls from its peak, over --max-steps or else over --max-minutes; ' +
+      'how the learning rate falls from its peak, over --max-steps or --max-minutes, whichever is nearer its end; ' +
         'npm start uses cosine.',
     ),
   warmupSteps: int

@@ -161,7 +161,7 @@ export class Publisher {
     }
   }
 
-  /** What the backend refuses is logged and not asked for again: the run goes on with those actors that have what they need. */
+  /** Logs what the backend refuses and does not ask for it again; actors that need nothing more go on. */
   async #change(
     what: 'link' | 'adapter',
     version: number,

@@ -84,13 +84,7 @@ interface ConfirmedStep {
  *                                 │                                              ▼
  *                                 └──────────────────► record ──► write or discard a saved state ──► retire
  *
- * | stage   | consumes             | waits for                                   | lets                             | metric                 |
- * | ------- | -------------------- | ------------------------------------------- | -------------------------------- | ---------------------- |
- * | publish | the saved weights    | the version before                          | actors adopt; tickets be issued  | `rl_publish_lag_steps` |
- * | confirm | all results          | `confirm` of the step before                | two later steps be cut           | `rl_steps_total`       |
- * | record  | the step's event     | its own `confirm`, `record` of the step before | the checkpoint be written     | `rl_checkpoint_step`   |
- * | write   | the saved state      | `record` of the step after, which judges it | its groups be acknowledged       | `rl_checkpoint_step`   |
- * | retire  | unused versions      | `record`; one at a time, never awaited      | weights be deleted               | none                   |
+ * docs/developing.md, "Who waits for whom", says what each stage waits for.
  *
  * `confirm` does not wait for `record`, so that slow writes never hold up training. A failure of a stage
  * ends the session.

@@ -62,7 +62,11 @@ export class TicketSource {
       problemId: this.#problemIds[problem]!,
       split: 'train',
       groupSize,
-      samplingParams: { ...sampling, seed: random.int(2 ** 31) },
+      samplingParams: {
+        temperature: sampling.temperature,
+        maxTokens: sampling.maxTokens,
+        seed: random.int(2 ** 31),
+      },
       attempt,
     };
   }

@@ -44,10 +44,10 @@ export class PolicyStore {
    * names already exists. The current version may be published again, for instance with a new sampling
    * session; an older one may not.
    *
-   * @param adapter its bytes, to be stored here; or where it is.
    * A learner that was replaced without noticing cannot damage anything: its adapter has its own name, and
    * each manifest is written by compare-and-set over what it read at the start.
    *
+   * @param adapter its bytes, to be stored here, or the place where it already is.
    * @throws {Error} if another learner has published this version or publishes it concurrently.
    */
   async publish(

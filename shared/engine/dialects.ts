@@ -22,7 +22,7 @@ export function serverOf(
  * @throws {EngineDown} if nothing answers.
  * @throws {UserError} if it wants another key.
  */
-export async function recognisedServer(
+export async function recognizedServer(
   url: string,
   apiKey: string | undefined,
   signal: AbortSignal,

@@ -26,7 +26,7 @@ export interface PackedRow {
 }
 
 /**
- * Packs neighbours that share a prefix into rows. Only positions that are idle in every sequence of the
+ * Packs neighbors that share a prefix into rows. Only positions that are idle in every sequence of the
  * row are shared, so computing them once loses nothing.
  *
  * @param maxRowTokens longest row of several sequences; the cost of attention is quadratic.
@@ -41,7 +41,7 @@ export function packSharedPrefixes(
     let end = first + 1;
     for (; end < sequences.length; end++) {
       const shared = sharedLength(sequences[first]!, sequences[end]!, prefix);
-      // A neighbour with a shorter common prefix would shorten the prefix of all the others.
+      // A neighbor with a shorter common prefix would shorten the prefix of all the others.
       if (shared === 0 || (end > first + 1 && shared < prefix)) break;
       if (rowLength(sequences, first, end + 1, shared) > maxRowTokens) break;
       prefix = shared;

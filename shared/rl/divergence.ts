@@ -119,7 +119,7 @@ export function judgeStep(
 
 /**
  * Whether a policy whose groups no longer have variance has collapsed: it earns less than the given share
- * of the best earlier reward. Otherwise it has learnt everything, or never learnt anything.
+ * of the best earlier reward. Otherwise it has learned everything, or never learned anything.
  *
  * @param reward mean over the rollouts of those groups.
  */

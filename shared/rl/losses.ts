@@ -46,7 +46,7 @@ const thresholds = (settings: Values<'clip_low_threshold' | 'clip_high_threshold
 });
 
 /**
- * The losses of the Tinker API, summed over positions and minimised. The training graph has the same
+ * The losses of the Tinker API, summed over positions and minimized. The training graph has the same
  * terms in differentiable form (`shared/model/loss-graph.ts`).
  *
  * In the formulas ℓ is the current logprob, q the behavior logprob, A the advantage, w the weight, β the
@@ -149,7 +149,7 @@ export function ratioBounds(name: LossName, config: Readonly<Record<string, numb
 }
 
 export interface LossAndGradient {
-  readonly loss: number; // summed over tokens; to be minimised
+  readonly loss: number; // summed over tokens; to be minimized
   readonly gradient: Float64Array; // [T] d loss / d current logprob
 }
 

@@ -5,7 +5,7 @@ export interface KnownPosition {
 }
 
 /**
- * The shares by which a bet tilts the policy: the bet with tilt λ is that tokens are drawn from p^(1-λ), normalised,
+ * The shares by which a bet tilts the policy: the bet with tilt λ is that tokens are drawn from p^(1-λ), normalized,
  * in place of p. Below 0 they are more probable than they should be, as of an actor that keeps what looks right.
  */
 export const tilts = [-0.8, -0.4, -0.2, -0.1, 0.1, 0.2, 0.4] as const;

@@ -16,7 +16,7 @@ export interface KnownFlag {
 /** Switches of npm itself with the name of an offbeat flag that takes a value: npm's value is not meant for us. */
 const otherwiseInNpm = new Set(['progress']);
 
-/** Names of at least this length are recognised with one wrong letter. */
+/** Names of at least this length are recognized with one wrong letter. */
 const shortestMisspelt = 6;
 
 /**

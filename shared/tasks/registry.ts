@@ -55,7 +55,7 @@ export function checkTask(settings: TaskSettings, complain: Complain): void {
     if (name === settings.task) continue;
     for (const key of Object.keys(flags).filter((key) => given[key] !== undefined)) {
       if (key in own.settings) continue;
-      complain(key, `--task ${settings.task} has no use for it, only ${name}; remove it`);
+      complain(key, `--task ${settings.task} does not use it, only --task ${name} does; remove it`);
     }
   }
   own.check?.(settings, complain);

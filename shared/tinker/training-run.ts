@@ -245,7 +245,9 @@ export class TrainingRun {
     const holds = this.#names.get(name) ?? operation.name;
     if (holds !== operation.name) {
       // TuFT stores both kinds in one directory, where one overwrites the other.
-      throw new PermanentError(`the name ${name} holds a ${holds} already: choose another`);
+      throw new PermanentError(
+        `the checkpoint name ${name} is already used by a ${holds}; choose another`,
+      );
     }
     this.#names.set(name, operation.name);
     return this.#queue.run(operation);

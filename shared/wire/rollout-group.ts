@@ -94,7 +94,7 @@ export type GroupSizes = z.infer<typeof GroupSizes>;
 
 /**
  * An upper bound on the bytes of a group message of a run, with rollouts and scores, so that readers
- * can limit their buffers. Typical groups take about a third of it, because few neighbouring tokens
+ * can limit their buffers. Typical groups take about a third of it, because few neighboring tokens
  * differ in version.
  *
  * @param sizes sizes of training groups; evaluation groups are no larger.

@@ -127,9 +127,9 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
     }
   });
 
-  it('a sampler with quantised weights is refused as fp32', async () => {
+  it('a sampler with quantized weights is refused as fp32', async () => {
     const weights = await readWeights(directory);
-    const quantised = new Map(
+    const quantized = new Map(
       [...weights].map(([name, { dims, data }]) => {
         const step = data.reduce((most, value) => Math.max(most, Math.abs(value)), 0) / 127;
         return [name, { dims, data: data.map((value) => Math.round(value / step) * step) }];
@@ -139,7 +139,7 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
     await writeModelDirectory(
       other.path,
       await readFile(join(directory.path, 'config.json'), 'utf8'),
-      quantised,
+      quantized,
     );
     assert(await finding({ model: await readModelDirectory(other.path) }));
   });

@@ -76,7 +76,7 @@ export async function benchCanary(): Promise<Figure[]> {
     const adapter = own(version);
     return { ...adapter, alpha: adapter.alpha * by };
   };
-  const quantised = (round: (data: Float32Array) => Float32Array) =>
+  const quantized = (round: (data: Float32Array) => Float32Array) =>
     new Decoder(setting.directory.config, () => Promise.resolve(roundedWeights(setting, round)), 1);
   await add('adapter not loaded', () => own(0));
   await add('previous version', (version) => own(version - 1));
@@ -87,8 +87,8 @@ export async function benchCanary(): Promise<Figure[]> {
   await add('temperature 10 % too high', own, { temperature: 1.1 });
   await add('temperature 1 % too high', own, { temperature: 1.01 });
   await add('prefix cache of the previous version', (version) => stalePrefix(own, version));
-  await add('weights in int8, by tensor', own, { decoder: quantised(int8) });
-  await add('weights in bf16', own, { decoder: quantised(bf16) });
+  await add('weights in int8, by tensor', own, { decoder: quantized(int8) });
+  await add('weights in bf16', own, { decoder: quantized(bf16) });
   await add('adapter in bf16', (version) => copyOf(own(version), bf16));
   for (const tokens of [4, 8, 16]) {
     await add(`previous version, ${tokens} tokens`, (version) => own(version - 1), { tokens });
@@ -111,7 +111,7 @@ export async function benchCanary(): Promise<Figure[]> {
     report(`${what}: mean`, Math.max(...found.map(({ mean }) => mean)));
     report(`${what}: refused`, found.filter(({ isReproduced }) => !isReproduced).length, 'loads');
   };
-  await withRounding(() => reportHonest('bf16', Math.ceil(loads / 10), quantised(bf16)));
+  await withRounding(() => reportHonest('bf16', Math.ceil(loads / 10), quantized(bf16)));
   await reportHonest('fp32', loads, setting.decoder);
   await reportHonest('fp32', loads, setting.decoder, true);
   report('rounded adapter: largest mean of a group', await largestGroupGap(setting, versions));

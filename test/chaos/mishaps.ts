@@ -212,7 +212,7 @@ async function victimOf(world: World, victim: Victim, random: Random): Promise<K
   return candidates[random.int(candidates.length)]!;
 }
 
-/** Publishes copies of newer messages under other ids, so that no stream recognises them as duplicates. */
+/** Publishes copies of newer messages under other ids, so that no stream recognizes them as duplicates. */
 async function repeat({ observer, witness }: World, random: Random): Promise<void> {
   const { subjects } = observer.names;
   const copy = async <S extends z.ZodType>(subject: string, schema: S, message: z.output<S>) => {

@@ -12,7 +12,7 @@ const flags: Readonly<Record<LossSetting, string>> = {
 
 /** The page with the current losses and the learner's defaults for them. */
 export function updatedObjective(page: string): string {
-  const head = ['`--loss`', 'sum over tokens, to be minimised', 'flags', 'passes'];
+  const head = ['`--loss`', 'sum over tokens, to be minimized', 'flags', 'passes'];
   return withSection(page, 'the losses', alignedTable([head, ...rows()]));
 }
 

@@ -7,9 +7,10 @@ import { filesUnder } from './sources.js';
 
 const folders = 'actor cli deploy learner local-backend reward-service shared tools'.split(' ');
 
-/** Words of the house style's list: each has a plainer one, such as "no service", "again" or "reports". */
+/** Words of the house style's list: each has a plainer one, such as "no service", "again" or "reports". Spelling is American. */
 const replaced = new RegExp(
   '\\b(?:nobody|somebody|everybody|anybody|no one|whoever|anew|for ever|in vain|shall|the like|it says|' +
+    'learnt|(?:col|neighb|fav|behavi)our\\w*|(?:minim|maxim|normal|recogn|quant|initial|synchron)is(?:e|es|ed|ing)|' +
     'tells?|telling|(?:is|are|was|were|been?) told|(?:comes?|came) to)\\b',
   'gi',
 );

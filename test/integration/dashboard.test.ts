@@ -164,7 +164,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
   );
 
   it(
-    'the dashboard follows the colour scheme of the reader and fits a phone',
+    'the dashboard follows the color scheme of the reader and fits a phone',
     { skip },
     async () => {
       const colors: unknown[] = [];

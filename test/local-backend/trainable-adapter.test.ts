@@ -100,11 +100,7 @@ describe('the training state of a run', () => {
     for (const [data, settings, message] of [
       [{ ...one, inputs }, {}, 'gspo: data[0] needs 3 sequence_ratio_mask, found none'],
       [{ ...one, inputs: empty }, {}, 'gspo: data[0]: sequence_ratio_mask marks no token'],
-      [
-        one,
-        config,
-        'loss_fn_config: the lowest ratio, 2, is above the highest, 1.0004; exchange the two',
-      ],
+      [one, config, 'loss_fn_config: the lowest ratio, 2, is above the highest, 1.0004; swap them'],
       [
         one,
         { beta: 1 },

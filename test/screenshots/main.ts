@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser.js';
 
-/** The pictures of docs/dashboard.md: window width, colour scheme and visible part of the page. */
+/** The pictures of docs/dashboard.md: window width, color scheme and visible part of the page. */
 const pictures = [
   { name: 'light', width: 1280, colorScheme: 'light', from: 'header', to: '#off-policy' },
   { name: 'dark', width: 1280, colorScheme: 'dark', from: '#the-flow', to: '#newest' },

@@ -62,7 +62,7 @@ export class Prometheus implements AsyncDisposable {
   ) {}
 
   /**
-   * @param targets by service: the `host:port` to scrape, all labelled with one run.
+   * @param targets by service: the `host:port` to scrape, all labeled with one run.
    * @param rules files of rules.
    */
   static async start(

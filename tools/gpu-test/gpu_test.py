@@ -79,7 +79,7 @@ def parse_options() -> argparse.Namespace:
     add = parser.add_argument
     add("--model-dir", type=Path, help="Hugging Face directory of a Qwen or Llama model")
     add("--shape", choices=("embedded", *SHAPES), default="embedded", help="without --model-dir: the small model of"
-        " the bundle, or a randomly initialised Qwen3 of this shape in bfloat16, made on the spot,"
+        " the bundle, or a randomly initialized Qwen3 of this shape in bfloat16, made on the spot,"
         " which actors at the backend still refuse: see docs/tuft.md")
     add("--steps", type=int, default=6, help="steps to train; the first is left out of the averages")
     add("--groups-per-batch", type=int, default=8, help="groups of a step")
@@ -185,7 +185,7 @@ def model_directory(options: argparse.Namespace, work: Path) -> tuple[Path, str 
 
 
 def make_model(shape: str, folder: str) -> None:
-    """Writes a randomly initialised Qwen3 in bfloat16, with a tokenizer of printable ASCII and of words without meaning."""
+    """Writes a randomly initialized Qwen3 in bfloat16, with a tokenizer of printable ASCII and of words without meaning."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen3Config
 

@@ -141,7 +141,7 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
 }
 
 /**
- * Means of neighbours if there are too many points. The newest point is unchanged, since the legend
+ * Means of neighbors if there are too many points. The newest point is unchanged, since the legend
  * and the table show it, as the headline does.
  *
  * @param points rising in x.

@@ -2,7 +2,7 @@ import { element, escaped } from '../../plot/markup.js';
 import type { SampledGroup, SampledPiece, SampledRollout } from '../run/sampled-group.js';
 import { decimal, figure, percent, tableMarkup } from './format.js';
 
-/** Lower bounds of a token's probability, the most certain first: each has a colour, `p0` to `p5`. */
+/** Lower bounds of a token's probability, the most certain first: each has a color, `p0` to `p5`. */
 const bounds = [0.99, 0.9, 0.6, 0.3, 0.1, 0];
 
 /** The newest rollouts. The texts of a model are escaped. */
@@ -33,7 +33,7 @@ function keyMarkup(): string {
     element(
       'p',
       { id: 'key', class: 'soft' },
-      'Each token is coloured by the probability that it was drawn with:',
+      'Each token is colored by the probability that it was drawn with:',
     ) + element('ul', { class: 'key', 'aria-labelledby': 'key' }, entries.join(''))
   );
 }
@@ -88,7 +88,7 @@ function tokenMarkup({ text, logprob, version }: SampledPiece): string {
   return element('span', { class: `t p${place}`, title }, escaped(visible(text)));
 }
 
-/** The same in figures, for readers who cannot point at a token or distinguish the colours. */
+/** The same in figures, for readers who cannot point at a token or distinguish the colors. */
 function tokenTable(pieces: readonly SampledPiece[], i: number): string {
   const table = tableMarkup({
     caption: `Tokens of answer ${i + 1}`,

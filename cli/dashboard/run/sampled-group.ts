@@ -73,7 +73,7 @@ export function sampledGroup(
   };
 }
 
-/** Neighbouring tokens and what they spell together. */
+/** Neighboring tokens and what they spell together. */
 interface TextPiece {
   readonly text: string; // empty for special tokens, such as the end of the answer
   readonly from: number; // index of the first token

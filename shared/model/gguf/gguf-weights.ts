@@ -117,7 +117,7 @@ async function* piecesOf(
 }
 
 /**
- * Undoes llama.cpp's order of the rows of query and key. Its rotary embedding turns neighbours, so that it has put
+ * Undoes llama.cpp's order of the rows of query and key. Its rotary embedding turns neighbors, so that it has put
  * the halves of each head into one another: a, A, b, B for a, b, A, B.
  */
 function reordered(bytes: Uint8Array, rowBytes: number, headRows: number): Uint8Array {

@@ -14,7 +14,7 @@ export const GeneratorSpec = z.strictObject({
   maxTarget: z.int().positive(),
   trainSize: z.int().positive(),
   testSize: z.int().positive(),
-  /** Training problems of a kind that the model has learnt before and should not forget. */
+  /** Training problems of a kind that the model has learned before and should not forget. */
   rehearsal: z
     .strictObject({
       share: z.number().positive().lt(1), // of the training problems

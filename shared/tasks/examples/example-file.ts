@@ -31,7 +31,7 @@ const Row = z
       ({ role }, i) => role === 'assistant' && messages[i - 1]?.role !== 'user',
     );
     if (messages.at(-1)?.role !== 'assistant') {
-      complain(['messages'], 'the last message must be of the assistant: it is what is learnt');
+      complain(['messages'], 'the last message must be of the assistant: it is what is learned');
     } else if (unasked !== -1) {
       complain(['messages', unasked], 'the message before an answer must be of the user');
     }

@@ -73,7 +73,7 @@ describe('the page of a run', () => {
     assert.match(page, />&lt;<\/span><span [^>]*>i<\/span>/); // and the tokens of the answer
   });
 
-  it('the page of a run gives the probability of each token as a colour and in a table', () => {
+  it('the page of a run gives the probability of each token as a color and in a table', () => {
     const samples = partsOf(state).get('samples')!;
     assert.match(samples, /class="t p0" title="100.0.%, logprob 0.000, version 6">7</);
     assert.match(samples, /class="t p2" title="77.9.%, logprob -0.250, version 6">\*</);

@@ -46,7 +46,7 @@ describe("the doctor's findings about an engine", () => {
     assert.deepEqual(twin.everLoaded, []);
   });
 
-  it('the doctor recognises SGLang', async () => {
+  it('the doctor recognizes SGLang', async () => {
     const found = await findings(SglangTwin);
     assert.deepEqual(troubles(found), []);
     assert.match(found[0]!.found, /^SGLang 0\.5\.23 at /);

@@ -42,7 +42,7 @@ describe('the screen', () => {
     assert.equal(screenOn({}).screen.columns(), Infinity);
   });
 
-  it('the screen uses colours only on a terminal, and never with NO_COLOR', () => {
+  it('the screen uses colors only on a terminal, and never with NO_COLOR', () => {
     const colored = (stream: { isTTY?: boolean }, env: Record<string, string> = {}) => {
       const { screen, written } = screenOn(stream, env);
       screen.warn('careful');

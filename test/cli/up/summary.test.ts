@@ -138,7 +138,7 @@ describe('the summary', () => {
     const text = summaryText({ ...summary, drought: { groups: 1000, reward: 0.985 } });
     assert.match(
       text,
-      /no signal +the last 1000 groups had no variance; their reward was 0\.98; the task is learnt/,
+      /no signal +the last 1000 groups had no variance; their reward was 0\.98; the task is learned/,
     );
     const bad = summaryText({ ...summary, drought: { groups: 1000, reward: 0 } });
     assert.match(bad, /easier problems, a larger --group-size.*docs\/troubleshooting\.md/);

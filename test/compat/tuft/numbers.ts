@@ -98,8 +98,8 @@ export async function tuftNumbers(context: SuiteContext): Promise<void> {
     const after = `${loss}: after ${steps} AdamW steps,`;
     context.report(atLeast(`${after} cosine of the adapters`, cosine(ours!, theirs!), 0.9999));
     // The adapters share their start, so the learned difference is the stricter comparison.
-    const learnt = cosine(ours!, theirs!, start);
-    context.report(atLeast(`${after} cosine of what was learnt`, learnt, 0.9999));
+    const learned = cosine(ours!, theirs!, start);
+    context.report(atLeast(`${after} cosine of what was learned`, learned, 0.9999));
     await reload(sides);
   }
 }
@@ -139,7 +139,7 @@ const corrected: RunConfig = {
   extraTerms: { ...runConfig().extraTerms, klPenalty: 0.1 },
 };
 
-/** `count` solved problems, as the shipped model has learnt them. */
+/** `count` solved problems, as the shipped model has learned them. */
 async function answers(count: number): Promise<number[][]> {
   const tokenizer = await loadTokenizer(await readModelDirectory(embeddedModelPath));
   const examples = solvedProblems(tokenizer, pretrainedProblems, '1');

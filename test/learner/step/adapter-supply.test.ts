@@ -92,7 +92,7 @@ describe('the supply of adapters', () => {
     assert.deepEqual(calls, [`archive ${version.samplerPath}`]);
   });
 
-  it('in bfloat16 what is published is the rounded file', async () => {
+  it('with bfloat16 the rounded file is published', async () => {
     const { supply, safetensors } = supplied({ adapterDtype: 'bf16' });
     const { bytes, format } = (await supply.fetch(version))!;
     assert.deepEqual([format, weightFormat(bytes)], ['BF16', 'BF16']);
@@ -146,7 +146,7 @@ describe('the supply of adapters', () => {
     }
   });
 
-  it('every change of mind about what actors need is by their leases', async () => {
+  it('whether adapters are needed follows the leases of the actors', async () => {
     const { supply, leases } = supplied({ publishAdapters: 'asked' });
     assert(!(await supply.isAsked()));
     leases.push('tinker');

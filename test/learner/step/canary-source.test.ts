@@ -101,7 +101,7 @@ describe('the texts of canaries', () => {
     assert.notDeepEqual(make({ seed: 1 }), found);
   });
 
-  it('the texts are as many as there are problems, and no longer than the model takes', () => {
+  it('there is at most one text for each problem, none longer than the model takes', () => {
     assert.equal(make({ count: 3 }).length, 3);
     assert(make({ maxPositions: 3 }).every((text) => text.length <= 3));
   });

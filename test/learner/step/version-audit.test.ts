@@ -70,7 +70,7 @@ describe('the audit of the version that a group names', () => {
     assert.deepEqual(deceits, []);
   });
 
-  it('two groups that the version would not give convict their actor, and one does not', async () => {
+  it('an actor is convicted by two groups that its version would not give, not by one', async () => {
     const { audit, deceits } = auditing();
     await audit.consider(group(0.01));
     await audit.consider(group(0.01, [[4, 3]], 'b'));

@@ -74,7 +74,7 @@ describe('the batches of a run on examples', () => {
     assert.deepEqual(stepsOf(made(), place), whole.slice(3));
   });
 
-  it('the order is another in each epoch and for each seed', () => {
+  it('the order differs between epochs and between seeds', () => {
     const examples = examplesOf(Array.from({ length: 40 }, () => 1));
     const batch = { by: 'examples', size: 40 } as const;
     const [first, second] = stepsOf(new BatchPlan({ examples, batch, epochs: 2, seed: 0 }));

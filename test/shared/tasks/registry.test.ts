@@ -99,9 +99,9 @@ describe('settings that contradict the task', () => {
     [['--task=integer-answers', '--dataset=generator'], /^dataset: /],
     [
       ['--task=integer-answers', '--dataset=a.jsonl', '--shaping=none'],
-      /^shaping: --task integer-answers has no use for it, only countdown; remove it/,
+      /^shaping: --task integer-answers does not use it, only --task countdown does; remove it/,
     ],
-    [['--format-penalty=0.2'], /^formatPenalty: --task countdown has no use for it/],
+    [['--format-penalty=0.2'], /^formatPenalty: --task countdown does not use it/],
   ];
   for (const [flags, says] of refused) {
     it(`the settings ${flags.join(' ')} are refused`, () => {

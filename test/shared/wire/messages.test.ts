@@ -123,7 +123,7 @@ describe('a group with a million errors', () => {
       /rollouts\.0\.versions\.0\.1: expected a number of tokens/,
     ],
     [
-      'fields that nobody knows',
+      'unknown fields',
       () => pack(Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`field ${i}`, 0]))),
       /Unrecognized keys[^]*…$/,
     ],

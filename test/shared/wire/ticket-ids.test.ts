@@ -34,7 +34,7 @@ describe('the id of a training ticket', () => {
     assert.equal(new Set(parts).size, 4);
   });
 
-  it('a forged ticket id is recognised by its last part, also with that of another attempt', () => {
+  it('a forged ticket id is recognized by its last part, also with that of another attempt', () => {
     const ids = new TicketIds(newTicketKey());
     const madeUp = ['train-00000007', `train-00000007-${'0'.repeat(16)}`, ids.of(8, 0)];
     const asFirst = [...madeUp.slice(0, 2), ids.of(7, 1), 'eval-3-7-0123456789abcdef', ''];
