@@ -7,6 +7,8 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../shared/base/package-root.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { TicketIds } from '../../shared/wire/ticket-ids.js';
 import type { DeclaredMetric } from './metrics-table.js';
 import { blocksOf, patched } from './pages.js';
 
@@ -50,7 +52,12 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
       extends: './tsconfig.json',
       compilerOptions: { incremental: false, tsBuildInfoFile: null },
       include: [],
-      files: ['learner/config.ts', 'learner/step/step-report.ts', `${graphTest}.ts`],
+      files: [
+        'learner/config.ts',
+        'learner/step/step-report.ts',
+        'learner/tickets/ticket-source.ts',
+        `${graphTest}.ts`,
+      ],
     };
     await writeFile(join(copy, 'tsconfig.recipes.json'), JSON.stringify(project));
     const compiler = join(copy, 'node_modules/typescript/bin/tsc');
@@ -73,6 +80,17 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
     )) as typeof import('../../shared/run/run-config.js');
     assert(RunConfig.shape.sampling.safeParse(sampling).success);
     assert(!RunConfig.shape.sampling.safeParse({ ...sampling, minTokens: '3' }).success);
+  });
+
+  it('the recipe for a setting leaves the tickets of a run as actors expect them', async () => {
+    const { TicketSource } = (await import(
+      compiledModule('learner/tickets/ticket-source.js')
+    )) as typeof import('../../learner/tickets/ticket-source.js');
+    const sampling = { temperature: 1, maxTokens: 20, minTokens: 3 };
+    const config = { seed: 0, groupSize: 4, sampleLag: 0, replayShare: 0, sampling };
+    const ids = new TicketIds({ v: 1, secret: 'secret', keyedFrom: 0 });
+    const tickets = new TicketSource(config, ['p'], { ids, margin: 1, state: undefined });
+    Ticket.parse(tickets.ticketAt(0, 0, 0));
   });
 
   it('the recipe for a loss makes one that the learner accepts, with its defaults', async () => {
