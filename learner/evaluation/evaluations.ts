@@ -96,13 +96,18 @@ export class Evaluations {
     this.#enqueue(version);
   }
 
-  /** Evaluates a version after the running evaluations, unless that is done already; resolves when it has ended. */
+  /**
+   * Evaluates a version after the running evaluations, unless that is done already; resolves when its own
+   * evaluation has ended, though others may have followed.
+   */
   async measure(version: number): Promise<EvalResult | undefined> {
     if (this.of(version) === undefined && !this.pinnedVersions.includes(version)) {
-      await this.settled();
+      if (this.#running !== undefined) await this.settled();
       this.#enqueue(version);
     }
-    await this.settled();
+    while (this.#running !== undefined && this.pinnedVersions.includes(version)) {
+      await this.#running.ended;
+    }
     return this.of(version);
   }
 

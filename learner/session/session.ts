@@ -30,7 +30,7 @@ const checkActorsEveryMs = 5_000;
 const maintainEveryMs = 2_000;
 
 /**
- * Runs one session: opens or restores the run on one backend, evaluates, trains, evaluates. If the
+ * Runs one session: opens or restores the run on one backend, trains, and evaluates before and after. If the
  * session ends early, the next one resumes from the ledger's checkpoint.
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
@@ -200,13 +200,15 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   }, maintainEveryMs);
   queues.listen(evaluator);
   try {
-    const before = past.evals[0]?.result ?? (await evaluate());
+    // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
+    const first = past.evals[0]?.result ?? (step === 0 ? evaluate() : undefined);
+    const before = scope.track(Promise.resolve(first));
     const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
     const after = ending.reason === 'diverged' ? undefined : await evaluate();
     return {
       ...ending,
       totals,
-      before,
+      before: await before,
       after,
       version: training.position.version,
       groups: training.position.counts,

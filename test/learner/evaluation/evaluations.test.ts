@@ -85,6 +85,15 @@ describe('evaluations every 10 steps', () => {
     assert.deepEqual(emitted, [10, 14]);
   });
 
+  it('a measured version has its own result although another evaluation follows at once', async () => {
+    const evaluations = open();
+    const first = evaluations.measure(0);
+    evaluations.consider(step(10));
+    await setImmediate();
+    await finish[0]!('success');
+    assert.deepEqual([begun, (await first)?.version], [[0, 10], 0]);
+  });
+
   it('the running evaluation is reused if it is of the last version', async () => {
     const evaluations = open();
     evaluations.consider(step(10));
