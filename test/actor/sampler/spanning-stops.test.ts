@@ -9,6 +9,7 @@ import { loadTokenizer } from '../../../shared/model/tokenizer.js';
 import { styles } from '../../../shared/tasks/countdown/prompts.js';
 import { countdown, CountdownPrompt } from '../../../shared/tasks/countdown/task.js';
 import { createJudge } from '../../../reward-service/judge.js';
+import { frozen } from '../../../shared/model/weight-source.js';
 import { chatModel } from '../../support/chat-model.js';
 import { countdownSpec } from '../../support/countdown-task.js';
 import { ticket } from '../../support/messages.js';
@@ -19,7 +20,7 @@ describe('an answer whose end spans tokens', async () => {
   const tokenizer = await loadTokenizer(model);
   const decoder = new Decoder(
     model.config,
-    () => Promise.resolve(weights),
+    () => Promise.resolve(frozen(weights)),
     1,
     () => Promise.resolve(tokenizer),
   );
