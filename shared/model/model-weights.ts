@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { realpath } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { readJson } from '../base/read-json.js';
@@ -81,7 +80,7 @@ export async function storedWeights(directory: ModelFolder): Promise<Map<string,
   const wanted = parameterShapes(directory.config);
   const weights = new Map<string, StoredTensor>();
   for await (const file of weightFiles(directory)) {
-    const path = await realpath(file.path);
+    const path = resolve(file.path);
     for (const [name, { dtype, dims, begin, end }] of file.tensors) {
       if (wanted.has(name)) weights.set(name, { dtype, dims, data: { path, begin, end } });
     }

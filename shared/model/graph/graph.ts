@@ -28,7 +28,7 @@ export interface Constant {
 
 /** Where a file has the elements of a tensor, in C order and little-endian. */
 export interface FileRange {
-  readonly path: string; // absolute, without symbolic links
+  readonly path: string; // absolute
   readonly begin: number; // the first byte
   readonly end: number; // the byte after the last
 }

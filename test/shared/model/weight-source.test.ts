@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { rename, symlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { it } from 'node:test';
 import type { Gradients } from '../../../shared/model/adamw.js';
 import { Decoder } from '../../../shared/model/decoder.js';
@@ -33,7 +33,8 @@ for (const isSmallModel of [true, false]) {
       const { config } = directory;
       const weights = await readWeights(directory);
       const policy = { version: 0, adapter: warmAdapter(config, 1) };
-      const mapped = Decoder.of(directory, { threads: 1, isSmallModel });
+      const path = relative(process.cwd(), directory.path);
+      const mapped = Decoder.of({ path, config }, { threads: 1, isSmallModel });
       const inMemory = new Decoder(
         config,
         () => Promise.resolve(frozen(weights)),
