@@ -19,22 +19,36 @@ export interface TokenDims {
   readonly rows: Dim;
 }
 
-/** Position 0, 1, … of each token, as int64 [time]. */
-function timeRange(graph: Graph, time: string): Value {
-  const length = graph.apply('Squeeze', [graph.length(time)], { dims: [], type: 'int64' });
-  return graph.apply('Range', [graph.int(0), length, graph.int(1)], {
-    dims: [time],
-    type: 'int64',
-  });
+/** 0, 1, … below a length [1], as int64 [dim]. */
+function range(graph: Graph, length: Value, dim: string): Value {
+  const scalar = graph.apply('Squeeze', [length], { dims: [], type: 'int64' });
+  return graph.apply('Range', [graph.int(0), scalar, graph.int(1)], { dims: [dim], type: 'int64' });
 }
 
-/** The causal mask [time, time]: 0 for a token itself and earlier ones, -∞ for later ones. */
-export function causalBias(graph: Graph, time: string): Value {
-  const range = timeRange(graph, time);
+/** Position 0, 1, … of each token, as int64 [time]. */
+function timeRange(graph: Graph, time: string): Value {
+  return range(graph, graph.length(time), time);
+}
+
+/**
+ * The causal mask [time, own]: 0 for a token itself and earlier ones, -∞ for later ones.
+ *
+ * @param past the symbol of the number of tokens before, which all are visible; own = past + time.
+ */
+export function causalBias(graph: Graph, time: string, past?: string): Value {
+  const own = past === undefined ? time : 'own';
+  const positions = timeRange(graph, time);
+  const [seen, seeing] =
+    past === undefined
+      ? [positions, positions]
+      : [
+          range(graph, add(graph, graph.length(time), graph.length(past)), own),
+          add(graph, positions, graph.length(past)),
+        ];
   const isVisible = lessOrEqual(
     graph,
-    reshape(graph, range, [1, time]),
-    reshape(graph, range, [time, 1]),
+    reshape(graph, seen, [1, own]),
+    reshape(graph, seeing, [time, 1]),
   );
   return where(graph, isVisible, graph.float(0), graph.float(-Infinity));
 }

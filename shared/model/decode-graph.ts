@@ -1,4 +1,4 @@
-import { causalAttention, causalBias, sequencePositions } from './causal-attention.js';
+import { causalBias } from './causal-attention.js';
 import { Graph, type Dim, type Value } from './graph/graph.js';
 import {
   add,
@@ -15,14 +15,13 @@ import {
 import { samplingLora, type AdaptedModules } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { sampleToken } from './sampling-graph.js';
-import type { WeightSource } from './sequence-graph.js';
 import { head, transformer } from './transformer.js';
+import type { WeightSource } from './weight-source.js';
 
 /*
- * Sampling groups takes two graphs. `prefillGraph` reads each prompt once and draws every rollout's
- * first token. `decodeGraph` advances all rollouts by one token: each attends to the shared prompt of its
- * group and to its own tokens. Rows are ordered by group, with the same number per group: batch =
- * groups · perGroup.
+ * Sampling groups has two parts. First each prompt is read once, and every rollout's first token is drawn. Then
+ * all rollouts advance by one token a step: each attends to the shared prompt of its group and to its own tokens.
+ * Rows are ordered by group, with the same number per group: batch = groups · perGroup.
  *
  * Keys are cached transposed, so that attention is one MatMul:
  *   prompt_key [all, 1, kvHeads, D, prompt]  prompt_value [all, 1, kvHeads, prompt, D]
@@ -36,6 +35,12 @@ export interface LayerLayout {
   readonly numLayers: number;
   readonly isStacked: boolean;
 }
+
+/**
+ * What a graph is for: `prompts` reads texts, `steps` advances rollouts by one token. `both` does either with one copy
+ * of the weights, and takes some operators more.
+ */
+export type SamplingPart = 'prompts' | 'steps' | 'both';
 
 /** The names of a cache's tensors. */
 export function cacheNames({ numLayers, isStacked }: LayerLayout, name: string): readonly string[] {
@@ -71,127 +76,157 @@ function cacheOutput(
 }
 
 /**
- * Inputs: `tokens` [groups, prompt], padded at their ends; `ends` [groups], the row of each prompt's
- * last token among all groups · prompt; those of sampling and LoRA.
- * Outputs: those of sampling, and the prompts' cache.
+ * Inputs: `tokens` [groups, perGroup, time], the newest of each row, in `steps` one; `positions` [batch, time]; but in
+ * `steps` `ends` [draws], after which of all batch · time tokens each token is drawn; the inputs of sampling and LoRA.
+ * Texts are padded at their ends, which no token before sees.
+ *
+ * But in `prompts`, what is there already: `rows` [batch], the rows of the previous step that they continue; `groups`
+ * [groups], the indices of their prompts among all; `prompt_bias` [all, 1, 1, 1, prompt], -∞ on padding; the caches.
+ *
+ * Outputs: sampling's, and `key` and `value`: the past, if there is one, with these tokens appended.
  */
-export function prefillGraph(
+export function samplingGraph(
   config: ModelConfig,
   source: WeightSource,
   modules: AdaptedModules,
   layout: LayerLayout,
-): Graph {
-  const graph = new Graph();
-  const { numKvHeads, headDim, vocabSize } = config;
-  const keys: Value[] = [];
-  const values: Value[] = [];
-  const dims = { batch: 'groups', time: 'prompt', rows: 'promptTokens' };
-  const tokens = graph.input('tokens', 'int64', [dims.batch, dims.time]);
-  const ends = graph.input('ends', 'int64', ['groups']);
-  const lora = samplingLora(graph, config, modules, layout.isStacked);
-  const weight = source(graph);
-  // No token attends to later ones, so the padding at the end has no effect.
-  const attention = causalAttention(graph, config, dims, causalBias(graph, dims.time));
-
-  const hidden = transformer(graph, config, {
-    weight,
-    lora,
-    tokens: reshape(graph, tokens, [dims.rows]),
-    positions: sequencePositions(graph, dims),
-    dims,
-    attend: (_layer, query, key, value) => {
-      const split = (x: Value, perm: number[]) => {
-        const heads = reshape(graph, x, ['groups', 'prompt', 1, numKvHeads, headDim]);
-        return transpose(graph, heads, perm);
-      };
-      keys.push(split(key, [0, 2, 3, 4, 1]));
-      values.push(split(value, [0, 2, 3, 1, 4]));
-      return attention(query, key, value);
-    },
-  });
-  cacheOutput(graph, layout, 'prompt_key', keys);
-  cacheOutput(graph, layout, 'prompt_value', values);
-  const logits = head(graph, config, weight, gather(graph, hidden, ends));
-  sampleToken(graph, logits, vocabSize);
-  return graph;
-}
-
-/**
- * Inputs: `tokens` [groups, perGroup], the newest tokens; `rows` [batch], the rows of the previous
- * step that they continue; `positions` [batch, 1]; `groups` [groups], the indices of their prompts among
- * all; `prompt_bias` [all, 1, 1, 1, prompt], -∞ on padding; the caches, sampling's
- * and LoRA's inputs. Outputs: sampling's, and `key` and `value`: the past with this token appended.
- */
-export function decodeGraph(
-  config: ModelConfig,
-  source: WeightSource,
-  modules: AdaptedModules,
-  layout: LayerLayout,
+  part: SamplingPart,
 ): Graph {
   const graph = new Graph();
   const { numHeads, numKvHeads, headDim, vocabSize } = config;
-  const dims = { batch: 'batch', time: 1, rows: 'batch' };
-  const tokens = graph.input('tokens', 'int64', ['groups', 'perGroup']);
-  const rows = graph.input('rows', 'int64', ['batch']);
-  const positions = graph.input('positions', 'int64', ['batch', 1]);
-  const groups = graph.input('groups', 'int64', ['groups']);
-  const promptBias = graph.input('prompt_bias', 'float32', ['all', 1, 1, 1, 'prompt']);
-  const lora = samplingLora(graph, config, modules, layout.isStacked);
-  const weight = source(graph);
-  const scale = graph.float(1 / Math.sqrt(headDim));
   const perKvHead = numHeads / numKvHeads;
+  const time = part === 'steps' ? 1 : 'time';
+  const dims = { batch: 'batch', time, rows: time === 1 ? 'batch' : 'tokens' };
+  const queries = time === 1 ? perKvHead : 'queries'; // of a key's head, perKvHead · time
 
-  const cache = (name: string, dims: readonly Dim[]) => cacheInput(graph, layout, name, dims);
-  const promptKey = cache('prompt_key', ['all', 1, numKvHeads, headDim, 'prompt']);
-  const promptValue = cache('prompt_value', ['all', 1, numKvHeads, 'prompt', headDim]);
-  const pastKey = cache('past_key', ['before', numKvHeads, headDim, 'past']);
-  const pastValue = cache('past_value', ['before', numKvHeads, 'past', headDim]);
-  const bias = gather(graph, promptBias, groups);
+  const tokens = graph.input('tokens', 'int64', ['groups', 'perGroup', time]);
+  const positions = graph.input('positions', 'int64', ['batch', time]);
+  const ends = time === 1 ? undefined : graph.input('ends', 'int64', ['draws']);
+  const past = part === 'prompts' ? undefined : pastInputs(graph, config, layout);
+  const lora = samplingLora(graph, config, modules, layout.isStacked);
+  const weights = source(graph);
+  const scale = graph.float(1 / Math.sqrt(headDim));
+  const bias =
+    time === 1
+      ? undefined
+      : concat(
+          graph,
+          Array<Value>(perKvHead).fill(causalBias(graph, time, past && 'past')),
+          0,
+          queries,
+        );
   const allKeys: Value[] = [];
   const allValues: Value[] = [];
 
+  /** Splits heads, and arranges the axes, which with one token is a reshape. */
+  const heads = (x: Value, perm: readonly number[]): Value => {
+    const split = ['batch', time, numKvHeads, headDim];
+    return time === 1
+      ? reshape(
+          graph,
+          x,
+          perm.map((axis) => split[axis]!),
+        )
+      : transpose(graph, reshape(graph, x, split), perm);
+  };
+
   const attend = (layer: number, query: Value, key: Value, value: Value): Value => {
-    const ofPrompt = (layers: (layer: number) => Value) => gather(graph, layers(layer), groups);
-    const newKey = reshape(graph, key, ['batch', numKvHeads, headDim, 1]);
-    const newValue = reshape(graph, value, ['batch', numKvHeads, 1, headDim]);
-    const keys = concat(graph, [gather(graph, pastKey(layer), rows), newKey], 3, 'own');
-    const values = concat(graph, [gather(graph, pastValue(layer), rows), newValue], 2, 'own');
+    const newKeys = heads(key, [0, 2, 3, 1]);
+    const newValues = heads(value, [0, 2, 1, 3]);
+    const keys =
+      past === undefined
+        ? newKeys
+        : concat(graph, [gather(graph, past.key(layer), past.rows), newKeys], 3, 'own');
+    const values =
+      past === undefined
+        ? newValues
+        : concat(graph, [gather(graph, past.value(layer), past.rows), newValues], 2, 'own');
     allKeys.push(keys);
     allValues.push(values);
 
-    const grouped = reshape(graph, query, ['groups', 'perGroup', numKvHeads, perKvHead, headDim]);
-    const q = mul(graph, grouped, scale);
-    const biased = add(graph, matmul(graph, q, ofPrompt(promptKey)), bias);
-    const toPrompt = reshape(graph, biased, ['batch', numKvHeads, perKvHead, 'prompt']);
-    const own = reshape(graph, q, ['batch', numKvHeads, perKvHead, headDim]);
-    const scores = concat(graph, [toPrompt, matmul(graph, own, keys)], 3, 'seen');
-    const shares = softmax(graph, scores); // [batch, kvHeads, perKvHead, prompt + own]
+    const inHeads =
+      time === 1
+        ? query
+        : transpose(
+            graph,
+            reshape(graph, query, ['batch', time, numKvHeads, perKvHead, headDim]),
+            [0, 2, 3, 1, 4],
+          );
+    const q = mul(graph, inHeads, scale);
+    const own = reshape(graph, q, ['batch', numKvHeads, queries, headDim]);
+    const toOwn = matmul(graph, own, keys); // [batch, kvHeads, queries, own]
+    const visible = bias === undefined ? toOwn : add(graph, toOwn, bias);
+    const context =
+      past === undefined
+        ? matmul(graph, softmax(graph, visible), values)
+        : withPrompt(layer, q, visible, values, past);
+    if (time === 1) return reshape(graph, context, ['batch', numHeads * headDim]);
+    const split = reshape(graph, context, ['batch', numKvHeads, perKvHead, time, headDim]);
+    const joined = transpose(graph, split, [0, 3, 1, 2, 4]);
+    return reshape(graph, joined, [dims.rows, numHeads * headDim]);
+  };
+
+  /** Attention to the prompt of the group and to the own tokens: [batch, kvHeads, queries, D]. */
+  const withPrompt = (layer: number, q: Value, toOwn: Value, values: Value, past: Past): Value => {
+    const ofPrompt = (layers: (layer: number) => Value) =>
+      gather(graph, layers(layer), past.groups);
+    const grouped = reshape(graph, q, ['groups', 'perGroup', numKvHeads, queries, headDim]);
+    const biased = add(graph, matmul(graph, grouped, ofPrompt(past.promptKey)), past.promptBias);
+    const toPrompt = reshape(graph, biased, ['batch', numKvHeads, queries, 'prompt']);
+    const shares = softmax(graph, concat(graph, [toPrompt, toOwn], 3, 'seen'));
     const split = graph.length('prompt');
     const onPrompt = slice(graph, shares, 3, [graph.ints(0), split, 'prompt']);
     const onOwn = slice(graph, shares, 3, [split, graph.ints(Number.MAX_SAFE_INTEGER), 'own']);
     const fromPrompt = matmul(
       graph,
-      reshape(graph, onPrompt, ['groups', 'perGroup', numKvHeads, perKvHead, 'prompt']),
-      ofPrompt(promptValue),
+      reshape(graph, onPrompt, ['groups', 'perGroup', numKvHeads, queries, 'prompt']),
+      ofPrompt(past.promptValue),
     );
-    const context = add(
+    return add(
       graph,
-      reshape(graph, fromPrompt, ['batch', numKvHeads, perKvHead, headDim]),
+      reshape(graph, fromPrompt, ['batch', numKvHeads, queries, headDim]),
       matmul(graph, onOwn, values),
     );
-    return reshape(graph, context, ['batch', numHeads * headDim]);
   };
 
   const hidden = transformer(graph, config, {
-    weight,
+    weights,
     lora,
-    tokens: reshape(graph, tokens, ['batch']),
+    tokens: reshape(graph, tokens, [dims.rows]),
     positions,
     dims,
     attend,
   });
-  sampleToken(graph, head(graph, config, weight, hidden), vocabSize);
+  const drawnFrom = ends === undefined ? hidden : gather(graph, hidden, ends);
+  sampleToken(graph, head(config, weights, drawnFrom), vocabSize);
   cacheOutput(graph, layout, 'key', allKeys);
   cacheOutput(graph, layout, 'value', allValues);
   return graph;
+}
+
+/** What rows have read before. */
+interface Past {
+  readonly rows: Value;
+  readonly groups: Value;
+  readonly promptBias: Value; // [groups, 1, 1, 1, prompt]
+  readonly promptKey: (layer: number) => Value;
+  readonly promptValue: (layer: number) => Value;
+  readonly key: (layer: number) => Value;
+  readonly value: (layer: number) => Value;
+}
+
+function pastInputs(graph: Graph, { numKvHeads, headDim }: ModelConfig, layout: LayerLayout): Past {
+  const rows = graph.input('rows', 'int64', ['batch']);
+  const groups = graph.input('groups', 'int64', ['groups']);
+  const promptBias = graph.input('prompt_bias', 'float32', ['all', 1, 1, 1, 'prompt']);
+  const cache = (name: string, dims: readonly Dim[]) => cacheInput(graph, layout, name, dims);
+  return {
+    rows,
+    groups,
+    promptBias: gather(graph, promptBias, groups),
+    promptKey: cache('prompt_key', ['all', 1, numKvHeads, headDim, 'prompt']),
+    promptValue: cache('prompt_value', ['all', 1, numKvHeads, 'prompt', headDim]),
+    key: cache('past_key', ['before', numKvHeads, headDim, 'past']),
+    value: cache('past_value', ['before', numKvHeads, 'past', headDim]),
+  };
 }

@@ -45,6 +45,11 @@ export class Grid {
     return new Grid(this.lanes.slice(from, to), this.rowsPerLane);
   }
 
+  /** Number of rows. */
+  get size(): number {
+    return this.lanes.length * this.rowsPerLane;
+  }
+
   /** What a prefill reads for each lane. */
   get texts(): Int32Array[] {
     return this.lanes.map(textOf);
@@ -79,7 +84,7 @@ export class Grid {
   rowFeeds(): Feeds {
     const { lanes, rowsPerLane } = this;
     const at = ({ live }: Lane, place: number) => live[place] ?? live[0]!;
-    const dims = [lanes.length, rowsPerLane];
+    const dims = [lanes.length, rowsPerLane, 1];
     const rows = this.#column((lane, place) => at(lane, place).row);
     const tokens = this.#column((lane, place) => at(lane, place).rollout.lastToken);
     const positions = this.#column((lane, place) => {
@@ -121,17 +126,27 @@ export class Grid {
   }
 }
 
-/** Texts in one batch, padded at their ends to `width`, and the row of the last token of each. */
-export function textFeeds(texts: readonly Int32Array[], width: number): Feeds {
+/** Texts in one batch, padded at their ends to `width`, each a row of a group of its own; the last token of each is drawn from `draws` times. */
+export function textFeeds(texts: readonly Int32Array[], width: number, draws: number): Feeds {
   const tokens = new Int32Array(texts.length * width);
+  const positions = Int32Array.from(tokens, (_, i) => i % width);
   texts.forEach((text, i) => {
     tokens.set(text, i * width);
   });
-  const ends = texts.map((text, i) => i * width + text.length - 1);
+  const ends = texts.flatMap((text, i) => Array<number>(draws).fill(i * width + text.length - 1));
   return {
-    tokens: integers(tokens, [texts.length, width]),
+    tokens: integers(tokens, [texts.length, 1, width]),
+    positions: integers(positions, [texts.length, width]),
     ends: integers(ends, [ends.length]),
   };
+}
+
+/** 0, 1, … below `count`. */
+export function indices(count: number): OrtTensor {
+  return integers(
+    Array.from({ length: count }, (_, i) => i),
+    [count],
+  );
 }
 
 /** 0 where a text has a token, -∞ on its padding: [texts, 1, 1, 1, width]. */

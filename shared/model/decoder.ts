@@ -1,19 +1,18 @@
 import type { InferenceSession } from 'onnxruntime-node';
 import { z } from 'zod';
 import { UserError } from '../base/errors.js';
-import { cacheNames, decodeGraph, prefillGraph, type LayerLayout } from './decode-graph.js';
-import { Grid, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
-import { floats, Session, type Feeds, type OrtTensor } from './graph/session.js';
+import { cacheNames, samplingGraph, type LayerLayout, type SamplingPart } from './decode-graph.js';
+import { Grid, indices, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
+import { floats, OrtTensor, Session, type Feeds } from './graph/session.js';
 import { adaptedModules, samplingLoraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
-import { readWeights, type ModelFolder } from './model-weights.js';
+import { storedWeights, type ModelFolder } from './model-weights.js';
 import { isSmall } from './parameters.js';
 import { GroupDraft, type GroupRequest, type SampledRollout } from './rollout-draft.js';
-import type { Tensor } from './safetensors.js';
-import { frozen } from './sequence-graph.js';
 import { StopStringMatcher } from './stop-strings.js';
 import type { Tokenizer } from './tokenizer.js';
+import { frozen, type WeightSource } from './weight-source.js';
 
 /** A policy version to sample with. Its adapter must not change after its first use. */
 export interface Policy {
@@ -32,15 +31,19 @@ export type OnAdoption = z.infer<typeof OnAdoption>;
 /** Turns tokens into text. */
 type Detokenizer = Pick<Tokenizer, 'decode'>;
 
+/** Tokens of prompts that a large model reads together: more would be no faster, and need more memory. */
+const largeModelTokens = 512;
+
+/** The sessions of a list of adapted modules. */
 interface Sessions {
-  readonly prefill: Session;
-  readonly decode: Session;
+  readonly prompts: Session;
+  readonly steps: Session; // the same one if the model is large
 }
 
 /** Samples groups of rollouts from a model under LoRA policies that may change between two tokens. */
 export class Decoder {
   readonly config: ModelConfig;
-  readonly #readWeights: () => Promise<ReadonlyMap<string, Tensor>>;
+  readonly #openWeights: () => Promise<WeightSource>;
   readonly #threads: number;
   readonly #layout: LayerLayout;
   readonly #sessions = new Map<string, Promise<Sessions>>();
@@ -50,34 +53,39 @@ export class Decoder {
   #texts: Promise<Detokenizer> | undefined;
 
   /**
-   * @param weights read again for each list of adapted modules, since the sessions have copies of their own.
+   * @param openWeights called for each list of adapted modules, since the sessions have copies of their own.
    * @param openTokenizer called once, at the first request with stop strings.
-   * @param isStacked of `LayerLayout`.
+   * @param isSmallModel whether calls cost more than arithmetic: then layers are stacked and prompts have a session
+   *   of their own, with another copy of the weights.
    */
   constructor(
     config: ModelConfig,
-    weights: () => Promise<ReadonlyMap<string, Tensor>>,
+    openWeights: () => Promise<WeightSource>,
     threads: number,
     openTokenizer?: () => Promise<Detokenizer>,
-    isStacked = isSmall(config),
+    isSmallModel = isSmall(config),
   ) {
     this.config = config;
-    this.#readWeights = weights;
+    this.#openWeights = openWeights;
     this.#threads = threads;
-    this.#layout = { numLayers: config.numLayers, isStacked };
+    this.#layout = { numLayers: config.numLayers, isStacked: isSmallModel };
     this.#openTokenizer = openTokenizer;
   }
 
   /** The decoder of a checked directory, whose weights are read when the first group is sampled. */
-  static of(directory: ModelFolder, { threads }: { threads: number }): Decoder {
+  static of(
+    directory: ModelFolder,
+    { threads, isSmallModel }: { threads: number; isSmallModel?: boolean },
+  ): Decoder {
     return new Decoder(
       directory.config,
-      () => readWeights(directory),
+      async () => frozen(await storedWeights(directory)),
       threads,
       async () => {
         const { loadTokenizer } = await import('./tokenizer.js'); // large and rarely needed, so loaded lazily
         return loadTokenizer(directory);
       },
+      isSmallModel,
     );
   }
 
@@ -136,8 +144,9 @@ export class Decoder {
         ({ sampled, cache } = await this.#prefill(sessions, grid, current, requests.length));
         continue;
       }
-      sampled = await sessions.decode.run({
+      sampled = await sessions.steps.run({
         ...grid.rowFeeds(),
+        ...(sessions.steps === sessions.prompts ? { ends: indices(grid.size) } : {}),
         ...grid.samplingFeeds(),
         ...cache,
         ...this.#loraFeeds(current.adapter),
@@ -154,33 +163,41 @@ export class Decoder {
   /**
    * Reads what the lanes have so far, and draws the next token of each rollout.
    *
-   * @param textsAtOnce how many are read together, which bounds the memory of attention.
+   * @param mostAtOnce texts that are read together at most, which bounds the memory of attention.
    * @returns the tokens drawn with their logprobs, and the cache from which decoding continues.
    */
   async #prefill(
-    { prefill }: Sessions,
+    { prompts, steps }: Sessions,
     grid: Grid,
     { adapter }: Policy,
-    textsAtOnce: number,
+    mostAtOnce: number,
   ): Promise<{ sampled: InferenceSession.OnnxValueMapType; cache: Feeds }> {
     const { texts } = grid;
     const width = Math.max(...texts.map(({ length }) => length));
+    const textsAtOnce = this.#layout.isStacked
+      ? mostAtOnce
+      : Math.min(mostAtOnce, Math.max(1, Math.floor(largeModelTokens / width)));
     const parts: InferenceSession.OnnxValueMapType[] = [];
     for (let from = 0; from < texts.length; from += textsAtOnce) {
       const part = texts.slice(from, from + textsAtOnce);
-      const sampling = grid.part(from, from + textsAtOnce).samplingFeeds();
       parts.push(
-        await prefill.run({ ...textFeeds(part, width), ...sampling, ...this.#loraFeeds(adapter) }),
+        await prompts.run({
+          ...textFeeds(part, width, grid.rowsPerLane),
+          ...(prompts === steps ? this.#noPast(part.length) : {}),
+          ...grid.part(from, from + textsAtOnce).samplingFeeds(),
+          ...this.#loraFeeds(adapter),
+        }),
       );
     }
-    const joined = (name: string, axis: 0 | 1) => joinedTensor(parts, name, axis);
     return {
-      sampled: { token: joined('token', 0), logprob: joined('logprob', 0) },
+      sampled: {
+        token: joinedTensor(parts, 'token', 0),
+        logprob: joinedTensor(parts, 'logprob', 0),
+      },
       cache: {
-        ...this.#joinedCache('prompt_key', joined),
-        ...this.#joinedCache('prompt_value', joined),
+        ...this.#promptCache(parts),
         prompt_bias: paddingBias(texts, width),
-        ...this.#emptyCache(grid.lanes.length * grid.rowsPerLane),
+        ...this.#cache('past', [grid.size], 0),
       },
     };
   }
@@ -222,24 +239,42 @@ export class Decoder {
   }
 
   async #create(modules: AdaptedModules): Promise<Sessions> {
-    const source = frozen(await this.#readWeights());
-    // One after the other: each needs its weights twice while it is created.
-    const prefill = await Session.create(
-      prefillGraph(this.config, source, modules, this.#layout),
-      this.#threads,
-    );
-    const decode = await Session.create(
-      decodeGraph(this.config, source, modules, this.#layout),
-      this.#threads,
-    );
-    return { prefill, decode };
+    const source = await this.#openWeights();
+    const open = (part: SamplingPart) =>
+      Session.create(
+        samplingGraph(this.config, source, modules, this.#layout, part),
+        this.#threads,
+        { keepsFreed: this.#layout.isStacked },
+      );
+    if (this.#layout.isStacked)
+      return { prompts: await open('prompts'), steps: await open('steps') };
+    const both = await open('both');
+    return { prompts: both, steps: both };
   }
 
-  #joinedCache(name: string, joined: (name: string, axis: 0 | 1) => OrtTensor): Feeds {
+  /** The caches that prompts wrote, as those of decoding: with an axis for the rows of each group. */
+  #promptCache(parts: readonly InferenceSession.OnnxValueMapType[]): Feeds {
     const axis = this.#layout.isStacked ? 1 : 0; // after the axis of the layers, if they are stacked
-    return Object.fromEntries(
-      cacheNames(this.#layout, name).map((tensor) => [tensor, joined(tensor, axis)]),
+    const entries = ['key', 'value'].flatMap((kind) =>
+      cacheNames(this.#layout, kind).map((name) => {
+        const written = joinedTensor(parts, name, axis);
+        const dims = written.dims.toSpliced(axis + 1, 0, 1);
+        return [`prompt_${name}`, new OrtTensor('float32', written.data as Float32Array, dims)];
+      }),
     );
+    return Object.fromEntries(entries) as Feeds;
+  }
+
+  /** Texts have nothing before them: a prompt of one token, which is padding, and no tokens of their own. */
+  #noPast(texts: number): Feeds {
+    const padding = new Float32Array(texts).fill(-Infinity);
+    return {
+      rows: indices(texts),
+      groups: indices(texts),
+      prompt_bias: floats(padding, [texts, 1, 1, 1, 1]),
+      ...this.#cache('prompt', [texts, 1], 1),
+      ...this.#cache('past', [texts], 0),
+    };
   }
 
   /** A decoding step's cache as the next one's past. */
@@ -248,18 +283,18 @@ export class Decoder {
     return Object.fromEntries(names.map((name) => [`past_${name}`, sampled[name] as OrtTensor]));
   }
 
-  #emptyCache(rows: number): Feeds {
+  /** A cache of zeros for `length` tokens. */
+  #cache(name: string, rows: readonly number[], length: number): Feeds {
     const { numLayers, numKvHeads, headDim } = this.config;
-    const nothing = new Float32Array(0);
     const layers = this.#layout.isStacked ? [numLayers] : [];
-    const empty = (name: string, dims: readonly number[]) =>
-      cacheNames(this.#layout, name).map((tensor) => [
-        tensor,
-        floats(nothing, [...layers, ...dims]),
-      ]);
+    const zeros = (kind: string, ...last: number[]) => {
+      const dims = [...layers, ...rows, numKvHeads, ...last];
+      const tensor = floats(new Float32Array(dims.reduce((a, b) => a * b, 1)), dims);
+      return cacheNames(this.#layout, `${name}_${kind}`).map((own) => [own, tensor]);
+    };
     return Object.fromEntries([
-      ...empty('past_key', [rows, numKvHeads, headDim, 0]),
-      ...empty('past_value', [rows, numKvHeads, 0, headDim]),
+      ...zeros('key', headDim, length),
+      ...zeros('value', length, headDim),
     ]) as Feeds;
   }
 }

@@ -1,18 +1,24 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { readJson } from '../base/read-json.js';
 import type { ModelConfig } from './model-config.js';
 import { parameterShapes } from './parameters.js';
 import { SafetensorsFile } from './safetensors-file.js';
-import type { Tensor } from './safetensors.js';
+import type { Tensor, TensorPlace } from './safetensors.js';
+import type { FileRange } from './graph/graph.js';
 
 /** The path of a model's files and its configuration. */
 export interface ModelFolder {
   readonly path: string;
   readonly config: ModelConfig;
+}
+
+/** A tensor in a file, which is read when a session is created. */
+export interface StoredTensor extends Pick<TensorPlace, 'dtype' | 'dims'> {
+  readonly data: FileRange;
 }
 
 const head = 'lm_head.weight';
@@ -60,6 +66,23 @@ export async function readWeights(directory: ModelFolder): Promise<Map<string, T
     for (const [name, { dims }] of file.tensors) {
       if (!wanted.has(name)) continue; // such as a tied head that was stored anyway
       weights.set(name, { dims, data: await file.read(name) });
+    }
+  }
+  return weights;
+}
+
+/**
+ * Finds every weight of the model in its files, by its Hugging Face name, without reading any.
+ *
+ * @throws {UserError} if a file is broken, or the shape of a weight contradicts config.json.
+ */
+export async function storedWeights(directory: ModelFolder): Promise<Map<string, StoredTensor>> {
+  const wanted = parameterShapes(directory.config);
+  const weights = new Map<string, StoredTensor>();
+  for await (const file of weightFiles(directory)) {
+    const path = resolve(file.path);
+    for (const [name, { dtype, dims, begin, end }] of file.tensors) {
+      if (wanted.has(name)) weights.set(name, { dtype, dims, data: { path, begin, end } });
     }
   }
   return weights;

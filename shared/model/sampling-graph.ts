@@ -20,22 +20,21 @@ import {
  * Outputs: `token` [batch] int64 and `logprob` [batch], natural log, of softmax(logits / temperature),
  * however the token was chosen: what a score of the same tokens gives.
  *
- * @param logits [groups, vocabSize], one row per group, before the rollouts differ; or
- *   [batch, vocabSize], one row per rollout.
+ * @param logits [batch, vocabSize]; the dimension may have another name.
  */
 export function sampleToken(graph: Graph, logits: Value, vocabSize: number): void {
-  const uniform = graph.input('uniform', 'float32', ['batch', 1]);
-  const temperature = graph.input('temperature', 'float32', ['batch', 1]);
-  const greedy = graph.input('greedy', 'bool', ['batch', 1]);
-  const forced = graph.input('forced', 'int64', ['batch', 1]);
+  const batch = logits.dims[0]!;
+  const uniform = graph.input('uniform', 'float32', [batch, 1]);
+  const temperature = graph.input('temperature', 'float32', [batch, 1]);
+  const greedy = graph.input('greedy', 'bool', [batch, 1]);
+  const forced = graph.input('forced', 'int64', [batch, 1]);
 
-  const rows = logits.dims[0] === 'batch' ? logits : perRollout(graph, logits, vocabSize);
-  const logprobs = logSoftmax(graph, div(graph, rows, temperature));
+  const logprobs = logSoftmax(graph, div(graph, logits, temperature));
   const cumulative = graph.apply('CumSum', [exp(graph, logprobs), graph.int(1)], {
     dims: logprobs.dims,
   });
   // Rounding makes the total differ slightly from 1, so the threshold is a share of the actual total.
-  const total = graph.apply('ReduceMax', [cumulative, graph.ints(1)], { dims: ['batch', 1] });
+  const total = graph.apply('ReduceMax', [cumulative, graph.ints(1)], { dims: [batch, 1] });
   const isBelow = graph.apply('LessOrEqual', [cumulative, mul(graph, uniform, total)], {
     dims: logprobs.dims,
     type: 'bool',
@@ -44,7 +43,7 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
   const best = graph.apply(
     'ArgMax',
     [logprobs],
-    { dims: ['batch', 1], type: 'int64' },
+    { dims: [batch, 1], type: 'int64' },
     { axis: 1, keepdims: 1 },
   );
   const inRange = graph.apply('Min', [drawn, graph.int(vocabSize - 1)], {
@@ -57,23 +56,6 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
   });
   const token = where(graph, isForced, forced, where(graph, greedy, best, inRange));
   const logprob = gatherElements(graph, logprobs, token);
-  graph.output('token', reshape(graph, token, ['batch']));
-  graph.output('logprob', reshape(graph, logprob, ['batch']));
-}
-
-/** Repeats each group's row for each of its rollouts: [batch, vocabSize]. */
-function perRollout(graph: Graph, logits: Value, vocabSize: number): Value {
-  const batch = graph.length('batch');
-  const perGroup = div(graph, batch, graph.length('groups'));
-  const shape = graph.apply(
-    'Concat',
-    [graph.length('groups'), perGroup, graph.ints(vocabSize)],
-    { dims: [3], type: 'int64' },
-    { axis: 0 },
-  );
-  const lifted = reshape(graph, logits, ['groups', 1, vocabSize]);
-  const repeated = graph.apply('Expand', [lifted, shape], {
-    dims: ['groups', 'perGroup', vocabSize],
-  });
-  return reshape(graph, repeated, ['batch', vocabSize]);
+  graph.output('token', reshape(graph, token, [batch]));
+  graph.output('logprob', reshape(graph, logprob, [batch]));
 }

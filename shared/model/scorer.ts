@@ -8,9 +8,12 @@ import type { Adapter } from './lora.js';
 import { readWeights, type ModelFolder } from './model-weights.js';
 import type { ModelConfig } from './model-config.js';
 import type { Tensor } from './safetensors.js';
-import { frozen, sequenceLogits, sequenceLogprobs, type WeightSource } from './sequence-graph.js';
+import { isSmall } from './parameters.js';
+import { sequenceLogits, sequenceLogprobs } from './sequence-graph.js';
+import { frozen, type WeightSource } from './weight-source.js';
 
-const maxTokensPerBatch = 4096;
+/** Tokens that are scored together. For each, there are some arrays of the size of the vocabulary. */
+const maxTokensPerBatch = { small: 4096, large: 256 };
 
 /** The k most probable next tokens at each of N positions, the most probable first. */
 export interface TopTokens {
@@ -23,12 +26,22 @@ export class Scorer {
   readonly #config: ModelConfig;
   readonly #weights: ReadonlyMap<string, Tensor>;
   readonly #threads: number;
+  readonly #isSmall: boolean;
+  readonly #maxTokens: number;
   readonly #sessions = new Map<string, Promise<Session>>();
 
-  constructor(config: ModelConfig, weights: ReadonlyMap<string, Tensor>, threads: number) {
+  /** @param isSmallModel whether each session has a copy of the weights, arranged for it. */
+  constructor(
+    config: ModelConfig,
+    weights: ReadonlyMap<string, Tensor>,
+    threads: number,
+    isSmallModel = isSmall(config),
+  ) {
     this.#config = config;
     this.#weights = weights;
     this.#threads = threads;
+    this.#isSmall = isSmallModel;
+    this.#maxTokens = isSmallModel ? maxTokensPerBatch.small : maxTokensPerBatch.large;
   }
 
   static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Scorer> {
@@ -119,7 +132,7 @@ export class Scorer {
     }
     const session = await this.#session(name, adapter);
     const lengths = tokens.map(({ length }) => length);
-    for (const batch of batchByLength(lengths, maxTokensPerBatch)) {
+    for (const batch of batchByLength(lengths, this.#maxTokens)) {
       const time = Math.max(...batch.map((index) => lengths[index]!));
       const outputs = await session.run({
         tokens: paddedIntegers(
@@ -143,7 +156,10 @@ export class Scorer {
     if (session === undefined) {
       const graph = new Graph();
       outputsOf[name](graph, this.#config, frozen(this.#weights), modules);
-      session = Session.create(graph, this.#threads);
+      session = Session.create(graph, this.#threads, {
+        sharesWeights: !this.#isSmall,
+        keepsFreed: this.#isSmall,
+      });
       this.#sessions.set(key, session);
     }
     return session;

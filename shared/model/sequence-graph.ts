@@ -3,36 +3,8 @@ import type { Graph, Value } from './graph/graph.js';
 import { div, gatherElements, logSoftmax, reshape } from './graph/operators.js';
 import { loraInputs, type AdaptedModules, type LoraValues } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
-import type { Tensor } from './safetensors.js';
 import { head, transformer } from './transformer.js';
-
-/** How a graph gets the model's weights. */
-export type WeightSource = (graph: Graph) => (name: string) => Value;
-
-/** The weights as constants, for LoRA and sampling. */
-export function frozen(weights: ReadonlyMap<string, Tensor>): WeightSource {
-  return (graph) => {
-    const values = new Map<string, Value>();
-    return (name) => {
-      const known = values.get(name);
-      if (known !== undefined) return known;
-      const { dims, data } = weights.get(name)!;
-      const value = graph.weight(name, dims, data);
-      values.set(name, value);
-      return value;
-    };
-  };
-}
-
-/** The weights as inputs, for pre-training. */
-export function trainable(weights: ReadonlyMap<string, Tensor>): WeightSource {
-  return (graph) => {
-    const values = new Map(
-      [...weights].map(([name, { dims }]) => [name, graph.input(name, 'float32', dims)]),
-    );
-    return (name) => values.get(name)!;
-  };
-}
+import type { WeightSource } from './weight-source.js';
 
 /** The layout of sequences in the rows of a batch. */
 export type Layout =
@@ -57,7 +29,7 @@ export function sequenceLogits(
 ): { logits: Value; lora: LoraValues | undefined } {
   const tokens = graph.input('tokens', 'int64', [dims.batch, dims.time]);
   const lora = loraInputs(graph, config, modules);
-  const weight = source(graph);
+  const weights = source(graph);
   const { positions, bias } =
     layout === 'plain'
       ? { positions: sequencePositions(graph, dims), bias: causalBias(graph, dims.time) }
@@ -68,14 +40,14 @@ export function sequenceLogits(
   const attention = causalAttention(graph, config, dims, bias);
 
   const hidden = transformer(graph, config, {
-    weight,
+    weights,
     lora,
     tokens: reshape(graph, tokens, [dims.rows]),
     positions,
     dims,
     attend: (_layer, query, key, value) => attention(query, key, value),
   });
-  return { logits: head(graph, config, weight, hidden), lora };
+  return { logits: head(config, weights, hidden), lora };
 }
 
 /**

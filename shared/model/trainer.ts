@@ -21,31 +21,48 @@ import type { ModelConfig } from './model-config.js';
 import { readWeights, type ModelFolder } from './model-weights.js';
 import type { Tensor } from './safetensors.js';
 import { Scorer } from './scorer.js';
-import { frozen, sequenceLogprobs } from './sequence-graph.js';
+import { isSmall } from './parameters.js';
+import { sequenceLogprobs } from './sequence-graph.js';
+import { frozen } from './weight-source.js';
 
 export interface TrainingResult {
   readonly logprobs: Float32Array[]; // for each datum [N], before any update
   readonly lossSum: number;
 }
 
+/** The tokens that are computed together, and those of a row, whose sequences share the beginning of their prompts. */
+interface BatchSize {
+  readonly tokens: number;
+  readonly rowTokens: number;
+}
+
 // Measured on one thread with the embedded model: activations of a batch of this size stay in the cache,
 // and longer rows cost more in attention than they save by sharing a prompt.
-const maxTokensPerBatch = 512;
-const maxRowTokens = 96;
+const smallModel: BatchSize = { tokens: 512, rowTokens: 96 };
+// Activations take some 4 MB a token with 135 million weights, and a shared prompt saves most of the arithmetic.
+const largeModel: BatchSize = { tokens: 256, rowTokens: 256 };
 
 /** Computes losses of LoRA policies and their exact gradients; `AdamW` applies them. */
 export class Trainer {
   readonly #config: ModelConfig;
   readonly #weights: ReadonlyMap<string, Tensor>;
   readonly #threads: number;
+  readonly #isSmall: boolean;
   readonly #scorer: Scorer;
   readonly #sessions = new Map<string, Promise<Session>>();
 
-  constructor(config: ModelConfig, weights: ReadonlyMap<string, Tensor>, threads: number) {
+  /** @param isSmallModel whether each session has a copy of the weights, arranged for it. */
+  constructor(
+    config: ModelConfig,
+    weights: ReadonlyMap<string, Tensor>,
+    threads: number,
+    isSmallModel = isSmall(config),
+  ) {
     this.#config = config;
     this.#weights = weights;
     this.#threads = threads;
-    this.#scorer = new Scorer(config, weights, threads);
+    this.#isSmall = isSmallModel;
+    this.#scorer = new Scorer(config, weights, threads, isSmallModel);
   }
 
   static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Trainer> {
@@ -74,15 +91,16 @@ export class Trainer {
     }
     Object.assign(constants, loraFeeds(adapter));
 
+    const size = this.#isSmall ? smallModel : largeModel;
     const logprobs: Float32Array[] = new Array<Float32Array>(data.length);
     let lossSum = 0;
     const rows = packSharedPrefixes(
       data.map((datum) => ({ ...datum, idle: idleLength(datum, name) })),
-      maxRowTokens,
+      size.rowTokens,
     );
     for (const batch of batchByLength(
       rows.map(({ length }) => length),
-      maxTokensPerBatch,
+      size.tokens,
     )) {
       const packed = batch.map((index) => rows[index]!);
       const rowLength = Math.max(...packed.map(({ length }) => length));
@@ -119,7 +137,10 @@ export class Trainer {
     const key = `${name} ${modules.join()}`;
     let session = this.#sessions.get(key);
     if (session === undefined) {
-      session = Session.create(this.#graph(name, modules), this.#threads);
+      session = Session.create(this.#graph(name, modules), this.#threads, {
+        sharesWeights: !this.#isSmall,
+        keepsFreed: this.#isSmall,
+      });
       this.#sessions.set(key, session);
     }
     return session;

@@ -1,14 +1,14 @@
 import type { Graph, Value } from './graph/graph.js';
-import { add, gather, gemm, mul, reshape, rmsNorm, rotate, sigmoid } from './graph/operators.js';
+import { add, mul, reshape, rmsNorm, rotate, sigmoid } from './graph/operators.js';
 import { lowRankUpdate, type LoraValues } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { linearModules } from './parameters.js';
 import { rotaryWaves } from './rotary.js';
 import type { TokenDims } from './causal-attention.js';
+import type { Weights } from './weight-source.js';
 
 export interface TransformerInputs {
-  /** The model's weights by their Hugging Face names: constants, or inputs if they are trained. */
-  readonly weight: (name: string) => Value;
+  readonly weights: Weights;
   readonly lora: LoraValues | undefined;
   readonly tokens: Value; // [rows] int64
   readonly positions: Value; // [batch, time] int64, of each token in its own sequence
@@ -31,7 +31,7 @@ export interface TransformerInputs {
  * @returns the last hidden state after the final norm, [rows, hiddenSize].
  */
 export function transformer(graph: Graph, config: ModelConfig, inputs: TransformerInputs): Value {
-  const { weight, lora, tokens, positions, dims, attend } = inputs;
+  const { weights, lora, tokens, positions, dims, attend } = inputs;
   const { headDim, numHeads, numKvHeads, rmsNormEps } = config;
   const { cos, sin } = rotaryWaves(graph, config, positions, dims);
   const biased = linearModules(config).filter(({ hasBias }) => hasBias);
@@ -39,28 +39,29 @@ export function transformer(graph: Graph, config: ModelConfig, inputs: Transform
   const linear = (x: Value, layer: number, module: string): Value => {
     const name = `model.layers.${layer}.${module}`;
     const hasBias = biased.some((other) => other.module === module);
-    const base = gemm(graph, x, weight(`${name}.weight`), {
-      transB: true,
-      ...(hasBias ? { c: weight(`${name}.bias`) } : {}),
-    });
+    const base = weights.product(
+      x,
+      `${name}.weight`,
+      hasBias ? weights.value(`${name}.bias`) : undefined,
+    );
     return lowRankUpdate(graph, lora, `layers.${layer}.${module}`, x, base);
   };
 
   const normalizeHeads = (x: Value, name: string, heads: number): Value => {
     if (!config.hasQueryKeyNorm) return x;
     const perHead = reshape(graph, x, [dims.rows, heads, headDim]);
-    const normalized = rmsNorm(graph, perHead, weight(name), rmsNormEps);
+    const normalized = rmsNorm(graph, perHead, weights.value(name), rmsNormEps);
     return reshape(graph, normalized, [dims.rows, heads * headDim]);
   };
 
   const rotated = (x: Value, heads: number): Value =>
     rotate(graph, reshape(graph, x, [dims.batch, dims.time, heads * headDim]), { cos, sin, heads });
 
-  let x = gather(graph, weight('model.embed_tokens.weight'), tokens);
+  let x = weights.rows('model.embed_tokens.weight', tokens);
   for (let layer = 0; layer < config.numLayers; layer++) {
     const at = `model.layers.${layer}`;
 
-    const h = rmsNorm(graph, x, weight(`${at}.input_layernorm.weight`), rmsNormEps);
+    const h = rmsNorm(graph, x, weights.value(`${at}.input_layernorm.weight`), rmsNormEps);
     const q = linear(h, layer, 'self_attn.q_proj');
     const k = linear(h, layer, 'self_attn.k_proj');
     const v = linear(h, layer, 'self_attn.v_proj');
@@ -72,22 +73,19 @@ export function transformer(graph: Graph, config: ModelConfig, inputs: Transform
     );
     x = add(graph, x, linear(context, layer, 'self_attn.o_proj'));
 
-    const m = rmsNorm(graph, x, weight(`${at}.post_attention_layernorm.weight`), rmsNormEps);
+    const m = rmsNorm(graph, x, weights.value(`${at}.post_attention_layernorm.weight`), rmsNormEps);
     const gate = linear(m, layer, 'mlp.gate_proj');
     const silu = mul(graph, gate, sigmoid(graph, gate));
     const gated = mul(graph, silu, linear(m, layer, 'mlp.up_proj'));
     x = add(graph, x, linear(gated, layer, 'mlp.down_proj'));
   }
-  return rmsNorm(graph, x, weight('model.norm.weight'), rmsNormEps);
+  return rmsNorm(graph, x, weights.value('model.norm.weight'), rmsNormEps);
 }
 
 /** The output head: logits [rows, vocabSize] of hidden states [rows, hiddenSize]. */
-export function head(
-  graph: Graph,
-  config: ModelConfig,
-  weight: (name: string) => Value,
-  hidden: Value,
-): Value {
-  const name = config.hasTiedHead ? 'model.embed_tokens.weight' : 'lm_head.weight';
-  return gemm(graph, hidden, weight(name), { transB: true });
+export function head(config: ModelConfig, weights: Weights, hidden: Value): Value {
+  return weights.product(
+    hidden,
+    config.hasTiedHead ? 'model.embed_tokens.weight' : 'lm_head.weight',
+  );
 }

@@ -32,7 +32,7 @@ export async function embeddedSetting() {
   return {
     ...{ directory, weights, tokenizer, settings, task, dataset, texts },
     trainer: new Trainer(directory.config, weights, threads),
-    decoder: new Decoder(directory.config, () => Promise.resolve(weights), 1),
+    decoder: Decoder.of(directory, { threads: 1 }),
   };
 }
 export type Setting = Awaited<ReturnType<typeof embeddedSetting>>;

@@ -8,6 +8,7 @@ import { IdleClock } from '../../learner/step/idle-clock.js';
 import type { Arithmetic } from '../../shared/base/arithmetic.js';
 import { createRandom } from '../../shared/base/random.js';
 import { Decoder, type Policy } from '../../shared/model/decoder.js';
+import { frozen } from '../../shared/model/weight-source.js';
 import { Graph, type Value } from '../../shared/model/graph/graph.js';
 import type { Adapter } from '../../shared/model/lora.js';
 import type { Tensor } from '../../shared/model/safetensors.js';
@@ -77,7 +78,11 @@ export async function benchCanary(): Promise<Figure[]> {
     return { ...adapter, alpha: adapter.alpha * by };
   };
   const quantized = (round: (data: Float32Array) => Float32Array) =>
-    new Decoder(setting.directory.config, () => Promise.resolve(roundedWeights(setting, round)), 1);
+    new Decoder(
+      setting.directory.config,
+      () => Promise.resolve(frozen(roundedWeights(setting, round))),
+      1,
+    );
   await add('adapter not loaded', () => own(0));
   await add('previous version', (version) => own(version - 1));
   await add("another run's adapter", (version) => others[version]!.adapter);

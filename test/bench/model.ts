@@ -5,7 +5,11 @@ import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
 import { Decoder } from '../../shared/model/decoder.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { createAdapter } from '../../shared/model/lora.js';
-import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import {
+  checkModelDirectory,
+  embeddedModelPath,
+  readModelDirectory,
+} from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { Datum } from '../../shared/rl/datum.js';
@@ -13,19 +17,14 @@ import type { Figure } from './main.js';
 import { medianSeconds } from './stopwatch.js';
 
 const groupSize = 16;
+const lora = { rank: 32, alpha: 64, attn: true, mlp: true };
 
 /** The embedded model with an adapter of rank 32, and the prompts of the first problems. */
 async function setting(groups: number) {
   const directory = await readModelDirectory(embeddedModelPath);
   const tokenizer = await loadTokenizer(directory);
   const decoder = Decoder.of(directory, { threads: 1 });
-  const adapter = createAdapter(directory.config, {
-    rank: 32,
-    alpha: 64,
-    seed: 0,
-    attn: true,
-    mlp: true,
-  });
+  const adapter = createAdapter(directory.config, { ...lora, seed: 0 });
   const prompts = generateProblems(embeddedDataset)
     .test.slice(0, groups)
     .map(({ problem }) => promptTokens(renderPrompt(styles.compact.en, problem), tokenizer));
@@ -44,8 +43,10 @@ async function setting(groups: number) {
   return { directory, adapter, prompts, request, sample };
 }
 
-/** Measures how fast one actor samples. */
+/** Measures how fast one actor samples, with the embedded model or that of a directory. */
 export async function benchDecoding(): Promise<Figure[]> {
+  const { BENCH_MODEL_DIR: path } = process.env;
+  if (path !== undefined) return await benchPublished(path);
   const { prompts, request, sample } = await setting(16);
   const figures: Figure[] = [];
   for (const [count, sideBySide] of [
@@ -71,6 +72,42 @@ export async function benchDecoding(): Promise<Figure[]> {
     figures.push({ what, value: tokens / seconds, unit: 'tokens/s' });
   }
   return figures;
+}
+
+/**
+ * Measures processor time and memory of one thread that samples with a published model, an adapter of rank 32 and a
+ * prompt of 64 tokens.
+ */
+async function benchPublished(path: string): Promise<Figure[]> {
+  const spent = (since?: NodeJS.CpuUsage) => {
+    const { user, system } = process.cpuUsage(since);
+    return (user + system) / 1e6;
+  };
+  const directory = await checkModelDirectory(path);
+  const { vocabSize } = directory.config;
+  const decoder = Decoder.of(directory, { threads: 1 });
+  const adapter = createAdapter(directory.config, { ...lora, seed: 0 });
+  const sample = async (count: number, maxTokens: number) => {
+    const prompt = Int32Array.from({ length: 64 }, (_, i) => (37 * i + 11) % vocabSize);
+    const request = { prompt, count, seed: 1, temperature: 1, maxTokens, stopTokenIds: [] };
+    const start = process.cpuUsage();
+    await decoder.sampleGroup(request, () => ({ version: 0, adapter }));
+    return spent(start);
+  };
+  const unit = 'tokens per second of processor time';
+  const figures: Figure[] = [{ what: 'to load', value: await sample(1, 1), unit: 'processor s' }];
+  for (const count of [1, 16, 64]) {
+    const seconds: number[] = [];
+    for (let run = 0; run < 3; run++)
+      seconds.push(((await sample(count, 10)) - (await sample(count, 2))) / 8);
+    figures.push({
+      what: `${count} at once`,
+      value: count / Math.min(...seconds),
+      unit,
+    });
+  }
+  const { maxRSS } = process.resourceUsage();
+  return [...figures, { what: 'resident memory, at most', value: maxRSS / 1_024, unit: 'MiB' }];
 }
 
 /** Measures how fast the local backend computes gradients: groups in one request against shuffled rollouts. */

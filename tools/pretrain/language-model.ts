@@ -7,7 +7,8 @@ import { floatOutput, floats, Session, type Feeds } from '../../shared/model/gra
 import { loss } from '../../shared/model/loss-graph.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
 import type { Tensor } from '../../shared/model/safetensors.js';
-import { sequenceLogprobs, trainable } from '../../shared/model/sequence-graph.js';
+import { sequenceLogprobs } from '../../shared/model/sequence-graph.js';
+import { trainable } from '../../shared/model/weight-source.js';
 
 /** One text to imitate: the loss counts the tokens where `weights` is not 0. */
 export interface Example {

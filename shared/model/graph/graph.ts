@@ -1,7 +1,7 @@
 /** A length of an axis: fixed, or a symbol such as `batch` that each run may choose. */
 export type Dim = number | string;
 
-export type ElementType = 'float32' | 'int64' | 'bool';
+export type ElementType = 'float32' | 'float16' | 'bfloat16' | 'int64' | 'bool';
 
 /** A tensor that flows through a graph: its element type and shape are known when it is built. */
 export interface Value {
@@ -26,10 +26,17 @@ export interface Constant {
   readonly data: Float32Array | BigInt64Array;
 }
 
-/** A constant whose elements are passed to the session separately: the model's weights. */
+/** Where a file has the elements of a tensor, in C order and little-endian. */
+export interface FileRange {
+  readonly path: string; // absolute
+  readonly begin: number; // the first byte
+  readonly end: number; // the byte after the last
+}
+
+/** A constant whose elements are not in the graph's own bytes: the model's weights. */
 export interface Weight {
   readonly value: Value;
-  readonly data: Float32Array;
+  readonly data: Float32Array | FileRange;
 }
 
 /**
@@ -65,8 +72,14 @@ export class Graph {
     this.outputs.push({ name, value });
   }
 
-  weight(name: string, dims: readonly number[], data: Float32Array): Value {
-    const value: Value = { name, type: 'float32', dims };
+  /** @param data elements of type `type`; those of a file are mapped into memory when the session is created. */
+  weight(
+    name: string,
+    dims: readonly number[],
+    data: Weight['data'],
+    type: ElementType = 'float32',
+  ): Value {
+    const value: Value = { name, type, dims };
     this.weights.push({ value, data });
     return value;
   }
@@ -117,12 +130,20 @@ export class Graph {
     return values;
   }
 
-  /** The lengths of `dims` as a one-dimensional int64 tensor, symbols read from the run's inputs. */
+  /**
+   * The lengths of `dims` as a one-dimensional int64 tensor, symbols read from the run's inputs. One that no input has
+   * becomes -1, which a reshape takes for what remains.
+   */
   shape(dims: readonly Dim[]): Value {
     if (dims.every((dim) => typeof dim === 'number')) return this.ints(...dims);
+    const unknown = dims.find((dim) => typeof dim === 'string' && !this.#symbols.has(dim));
     return this.#once(`shape ${dims.join()}`, () => {
       const parts = dims.map((dim) =>
-        typeof dim === 'number' ? this.ints(dim) : this.length(dim),
+        typeof dim === 'number'
+          ? this.ints(dim)
+          : dim === unknown
+            ? this.ints(-1)
+            : this.length(dim),
       );
       return this.apply('Concat', parts, { dims: [dims.length], type: 'int64' }, { axis: 0 });
     });

@@ -6,14 +6,29 @@ import {
   type AttributeProtoSchema,
   type ValueInfoProtoSchema,
 } from '../onnx/onnx_pb.js';
-import type { Attribute, ElementType, Graph, Value } from './graph.js';
+import type { Attribute, ElementType, FileRange, Graph, Value, Weight } from './graph.js';
 
 const opset = 23; // the first with RMSNormalization and RotaryEmbedding
 const irVersion = 10;
-const elementTypes: Record<ElementType, number> = { float32: 1, int64: 7, bool: 9 };
+const elementTypes: Record<ElementType, number> = {
+  float32: 1,
+  int64: 7,
+  bool: 9,
+  float16: 10,
+  bfloat16: 16,
+};
 
-/** Serializes the graph as an ONNX model whose weights are external data, each in a file with its own name. */
-export function serialize(graph: Graph): Uint8Array {
+export function isFileRange(data: Weight['data']): data is FileRange {
+  return 'path' in data;
+}
+
+/**
+ * Serializes the graph as an ONNX model whose weights are external data: all in the files that have them, their paths
+ * relative to `/`, or else each in a file with its own name. ONNX Runtime takes no mixture.
+ *
+ * @param hasWeightInputs whether weights are inputs instead.
+ */
+export function serialize(graph: Graph, { hasWeightInputs = false } = {}): Uint8Array {
   const names = new Map(graph.outputs.map(({ name, value }) => [value.name, name]));
   const call = (value: Value) => names.get(value.name) ?? value.name;
 
@@ -35,17 +50,29 @@ export function serialize(graph: Graph): Uint8Array {
           ...tensorHead(value),
           rawData: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
         })),
-        ...graph.weights.map(({ value }) => ({
+        ...(hasWeightInputs ? [] : graph.weights).map(({ value, data }) => ({
           ...tensorHead(value),
           dataLocation: DataLocation.EXTERNAL,
-          externalData: [{ key: 'location', value: value.name }],
+          externalData: externalData(value, data),
         })),
       ],
-      input: graph.inputs.map((value) => valueInfo(value.name, value)),
+      input: [
+        ...graph.inputs,
+        ...(hasWeightInputs ? graph.weights.map(({ value }) => value) : []),
+      ].map((value) => valueInfo(value.name, value)),
       output: graph.outputs.map(({ name, value }) => valueInfo(name, value)),
     },
   });
   return toBinary(ModelProtoSchema, model);
+}
+
+function externalData(value: Value, data: Weight['data']): { key: string; value: string }[] {
+  if (!isFileRange(data)) return [{ key: 'location', value: value.name }];
+  return [
+    { key: 'location', value: data.path.slice(1) },
+    { key: 'offset', value: String(data.begin) },
+    { key: 'length', value: String(data.end - data.begin) },
+  ];
 }
 
 function tensorHead(value: Value): { name: string; dims: bigint[]; dataType: number } {

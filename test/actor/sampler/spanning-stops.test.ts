@@ -10,6 +10,7 @@ import { styles } from '../../../shared/tasks/countdown/prompts.js';
 import { countdown } from '../../../shared/tasks/countdown/task.js';
 import { CountdownPrompt } from '../../../shared/tasks/countdown/spec.js';
 import { createJudge } from '../../../reward-service/judge.js';
+import { frozen } from '../../../shared/model/weight-source.js';
 import { chatModel } from '../../support/chat-model.js';
 import { countdownSpec } from '../../support/countdown-task.js';
 import { ticket } from '../../support/messages.js';
@@ -20,7 +21,7 @@ describe('an answer whose end spans tokens', async () => {
   const tokenizer = await loadTokenizer(model);
   const decoder = new Decoder(
     model.config,
-    () => Promise.resolve(weights),
+    () => Promise.resolve(frozen(weights)),
     1,
     () => Promise.resolve(tokenizer),
   );

@@ -9,17 +9,18 @@ import { lengthAtStop } from '../../../shared/model/stop-strings.js';
 import { loadTokenizer } from '../../../shared/model/tokenizer.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { noAdapter } from '../../../shared/model/lora.js';
+import { frozen } from '../../../shared/model/weight-source.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
 
-for (const [hasTiedHead, isStacked] of [
+for (const [hasTiedHead, isSmall] of [
   [true, true],
   [false, false],
 ] as const)
-  describe(`a group decoded with a shared prompt, ${hasTiedHead ? 'tied' : 'untied'} head, layers ${isStacked ? 'stacked' : 'apart'}`, async () => {
+  describe(`a group decoded with a shared prompt, ${hasTiedHead ? 'tied' : 'untied'} head, as a ${isSmall ? 'small' : 'large'} model`, async () => {
     await using directory = await tinyModel(0, { hasTiedHead });
     const weights = await readWeights(directory);
-    const read = () => Promise.resolve(weights);
-    const decoder = new Decoder(directory.config, read, 1, undefined, isStacked);
+    const read = () => Promise.resolve(frozen(weights));
+    const decoder = new Decoder(directory.config, read, 1, undefined, isSmall);
     const { decode } = await loadTokenizer(directory);
     const scorer = new Scorer(directory.config, weights, 1);
     const adapter = warmAdapter(directory.config, 1);
@@ -176,7 +177,7 @@ for (const [hasTiedHead, isStacked] of [
     it('the decoder samples the same with LoRA as with weights that LoRA was merged into', async () => {
       const merged = new Decoder(
         directory.config,
-        () => Promise.resolve(mergeLora(weights, adapter)),
+        () => Promise.resolve(frozen(mergeLora(weights, adapter))),
         1,
       );
       const base = await merged.sampleGroup(request, () => ({ version: 0, adapter: noAdapter }));

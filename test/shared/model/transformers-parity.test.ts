@@ -9,7 +9,8 @@ import { adaptedModules, loraFeeds } from '../../../shared/model/lora-graph.js';
 import { noAdapter, type Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-weights.js';
 import { Scorer } from '../../../shared/model/scorer.js';
-import { frozen, sequenceLogits } from '../../../shared/model/sequence-graph.js';
+import { sequenceLogits } from '../../../shared/model/sequence-graph.js';
+import { frozen } from '../../../shared/model/weight-source.js';
 import { Trainer } from '../../../shared/model/trainer.js';
 import type { Datum } from '../../../shared/rl/datum.js';
 import { goldenFolder, greatestDifference, readGoldenModel } from '../../support/golden.js';
@@ -88,7 +89,7 @@ for (const variant of variants)
     });
 
     it('a decoded rollout has the logprobs that the scoring graph gives its tokens', async () => {
-      const decoder = new Decoder(config, () => Promise.resolve(weights), 1);
+      const decoder = new Decoder(config, () => Promise.resolve(frozen(weights)), 1);
       const scorer = new Scorer(config, weights, 1);
       const prompt = sequences[1]!.subarray(0, 5);
       const maxTokens = sequences[1]!.length - prompt.length;
