@@ -81,6 +81,9 @@ describe('the scores of a sampler that cannot be given tokens', () => {
 });
 
 describe('the scores of a sampler that shows the logprobs of prompts', () => {
+  /** What is drawn after a prompt, in turn. */
+  const everyToken = (_length: number) => Array.from({ length: 16 }, (_, id) => id);
+  const ofCanary = (length: number) => [length === 1 ? 5 : 9];
   const logits = (prompt: Int32Array, length: number) =>
     Float32Array.from({ length: 16 }, (_, id) => Math.sin(1 + id * length + prompt[length - 1]!));
 
@@ -91,17 +94,21 @@ describe('the scores of a sampler that shows the logprobs of prompts', () => {
     return scaled[token]! - Math.log(sum);
   };
 
-  /** Draws tokens 0, 1, ... in turn at one temperature, and scores prompts at another; undefined: not at all. */
-  const samplerOf = (drawsAt: number, scoresAt: number | undefined) => {
+  /** Draws tokens in turn at one temperature, and scores prompts at another; undefined: not at all. */
+  const samplerOf = (drawsAt: number, scoresAt: number | undefined, drawn = everyToken) => {
     const counts: number[] = [];
     const sample = ({ prompt, count, scoresPrompt }: GroupRequest) => {
       counts.push(count);
+      const tokens = drawn(prompt.length);
       const promptLogprobs = Float32Array.from(prompt, (token, i) =>
         i === 0 ? NaN : logprob(prompt, i, token, scoresAt ?? 1),
       );
       return Promise.resolve(
         Array.from({ length: count }, (_, i) => ({
-          ...answer(i % 16, logprob(prompt, prompt.length, i % 16, drawsAt)),
+          ...answer(
+            tokens[i % tokens.length]!,
+            logprob(prompt, prompt.length, tokens[i % tokens.length]!, drawsAt),
+          ),
           ...(scoresPrompt === true && scoresAt !== undefined && { promptLogprobs }),
         })),
       );
@@ -122,12 +129,13 @@ describe('the scores of a sampler that shows the logprobs of prompts', () => {
   });
 
   it('the tokens are drawn where prompts are not scored, or not as answers are', async () => {
-    for (const [drawsAt, scoresAt, why] of [
-      [0.7, undefined, /does not show the logprobs of prompts/],
-      [0.7, 1, /other logprobs than tokens that it draws/],
-      [0.8, 0.7, /other logprobs than tokens that it draws/],
+    for (const [drawsAt, scoresAt, why, drawn] of [
+      [0.7, undefined, /does not show the logprobs of prompts/, everyToken],
+      [0.7, 1, /other logprobs than tokens that it draws/, everyToken],
+      [0.8, 0.7, /other logprobs than tokens that it draws/, everyToken],
+      [0.8, 0.7, /other logprobs than tokens that it draws/, ofCanary],
     ] as const) {
-      const { counts, sample } = samplerOf(drawsAt, scoresAt);
+      const { counts, sample } = samplerOf(drawsAt, scoresAt, drawn);
       const scores = await scoresByPrompts(banded, sample);
       assert.deepEqual(
         [...scores.logprobs],
