@@ -71,11 +71,13 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
       '--max-steps=2',
       '--train-size=32',
       '--lora-rank=2',
+      '--price-trained-tokens=1e6',
       '--json',
     ];
     await using up = await UpProcess.start([...flags, ...onExamples], undefined, {}, 'sft');
     assert.equal(await up.ended(), 0, up.err);
-    assert.equal(Summary.parse(JSON.parse(up.out)).steps, 2);
+    const { steps, cost } = Summary.parse(JSON.parse(up.out));
+    assert.deepEqual([steps, cost?.money?.['trained']], [2, await examplesTokens(up)]);
     assert.deepEqual((await readdir(up.path('logs'))).sort(), [
       'learner.log',
       'local-backend.log',
