@@ -62,13 +62,13 @@ export class CanaryCheck {
     }
     const startedAt = performance.now();
     const { texts, places, temperature } = canary;
-    const scores = await score({ texts, places, temperature }, signal);
-    checkSeconds.observe((performance.now() - startedAt) / 1_000);
     const used = coarser(this.arithmetic, canary.arithmetic);
     // The backend samples with weights of its own.
     const format = this.sampler.kind === 'tinker' ? undefined : adapter?.format;
     const isRounded = format !== undefined && format !== 'F32';
     const band = bandOf(used, isRounded);
+    const scores = await score({ texts, places, temperature, band }, signal);
+    checkSeconds.observe((performance.now() - startedAt) / 1_000);
     const found = compareCanary(canary.logprobs, scores, band);
     differences.observe(found.difference);
     if (found.isReproduced) {
@@ -83,7 +83,7 @@ export class CanaryCheck {
         `${canary.logprobs[place]!.toFixed(4)} by the trainer and ${(scores.logprobs[place] ?? NaN).toFixed(4)} here, a difference of ` +
         `${difference.toPrecision(3)}; on average they differ by ${mean.toPrecision(3)}. ` +
         `${used}${isRounded ? ` with an adapter in ${format}` : ''} allows ${largest} and ${meanBand}. ` +
-        `${compared} of ${places.length} tokens were shown. It samples with other weights, another temperature or a coarser ` +
+        `${compared} of ${places.length} tokens were shown${scores.whyDrawn === undefined ? '' : `, by drawing them, since ${scores.whyDrawn}`}. It samples with other weights, another temperature or a coarser ` +
         'arithmetic than it claims: check its adapter, --model-dir and --sampler-class',
       { version, difference, band: largest, mean, meanBand, place },
     );

@@ -1,5 +1,10 @@
 import pLimit from 'p-limit';
-import { boundOfUndrawn, type TokenScores } from '../../shared/rl/canary.js';
+import {
+  boundOfUndrawn,
+  compareCanary,
+  type LogprobBand,
+  type TokenScores,
+} from '../../shared/rl/canary.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { noLogprob, type SampledSequence } from '../../shared/tinker/types.js';
 import type { Canary } from '../../shared/wire/canary.js';
@@ -39,12 +44,14 @@ export function scoresOfForced(
   );
   const logprobs = new Float32Array(found.length);
   for (const [place, logprob] of found) logprobs[place] = logprob;
-  return { logprobs, isBound: Array.from(logprobs, () => false) };
+  return shown(logprobs);
 }
 
 /** Draws of one token at each place, where only drawn tokens are shown: improbable ones may be missed. */
 const draws = 64;
 const requestsAtOnce = 8;
+/** Answers to one prompt whose logprobs are compared with those that the sampler gives the same tokens in a prompt. */
+const linkedAnswers = 4;
 
 /**
  * Scores by what a sampler that cannot be given tokens says of those that it draws: answers of one token after each place's
@@ -76,8 +83,74 @@ export async function scoresByAnswers(
   };
 }
 
-/** An answer of one token, with the most probable ones where they were asked for. */
-type Shown = Pick<SampledSequence, 'tokens' | 'logprobs' | 'top'>;
+/**
+ * Scores by the logprobs of the texts as prompts, which show every token, however improbable. They prove what the sampler draws with
+ * only if they agree with the logprobs of what it draws: at one place of each text, tokens are drawn and asked for as prompts. Where
+ * they do not, as at another temperature, or the sampler shows none, the scores are those of {@link scoresByAnswers}.
+ *
+ * @param canary with how far two honest computations may be apart.
+ */
+export async function scoresByPrompts(
+  canary: CanaryTexts & { readonly band: LogprobBand },
+  sample: (request: GroupRequest) => Promise<readonly Shown[]>,
+): Promise<TokenScores> {
+  const { texts, places, temperature, band } = canary;
+  const turn = pLimit(requestsAtOnce);
+  const ask = (prompt: Int32Array, how: Pick<GroupRequest, 'count' | 'seed' | 'scoresPrompt'>) =>
+    turn(() => sample({ prompt, temperature, maxTokens: 1, stopTokenIds: [], ...how }));
+  const scored = async (prompt: Int32Array) => {
+    const [answer] = await ask(prompt, { count: 1, seed: 0, scoresPrompt: true });
+    return answer?.promptLogprobs;
+  };
+
+  const used = texts.flatMap((tokens, text) => {
+    const own = places.flatMap(([of, index]) => (of === text ? [index] : []));
+    if (own.length === 0) return [];
+    return [{ text, first: Math.min(...own), prompt: tokens.slice(0, Math.max(...own) + 1) }];
+  });
+  const [all, drawn] = await Promise.all([
+    Promise.all(used.map(({ prompt }) => scored(prompt))),
+    Promise.all(
+      used.map(({ prompt, first }, seed) =>
+        ask(prompt.slice(0, first), { count: linkedAnswers, seed }),
+      ),
+    ),
+  ]);
+  const logprobs = Float32Array.from(places, ([of, index]) => {
+    return all[used.findIndex(({ text }) => text === of)]?.[index] ?? NaN;
+  });
+  const byDrawing = async (whyDrawn: string) => ({
+    ...(await scoresByAnswers(canary, 0, sample)),
+    whyDrawn,
+  });
+  if (!logprobs.every(Number.isFinite)) {
+    return byDrawing('it does not show the logprobs of prompts');
+  }
+
+  const pairs = await Promise.all(
+    used.flatMap(({ prompt, first }, i) => {
+      const answers = new Map(drawn[i]!.map((each) => [each.tokens[0]!, each.logprobs[0]!]));
+      return [...answers].map(async ([token, asAnswer]) => {
+        if (token === prompt[first]) return [all[i]![first]!, asAnswer] as const;
+        const text = Int32Array.of(...prompt.subarray(0, first), token);
+        return [(await scored(text))?.[first] ?? NaN, asAnswer] as const;
+      });
+    }),
+  );
+  const asAnswers = Float32Array.from(pairs, ([, asAnswer]) => asAnswer);
+  const asPrompts = Float32Array.from(pairs, ([asPrompt]) => asPrompt);
+  if (!compareCanary(asAnswers, shown(asPrompts), band).isReproduced) {
+    return byDrawing('it gives tokens of prompts other logprobs than tokens that it draws');
+  }
+  return shown(logprobs);
+}
+
+function shown(logprobs: Float32Array): TokenScores {
+  return { logprobs, isBound: Array.from(logprobs, () => false) };
+}
+
+/** An answer of one token, with the most probable ones and the prompt's logprobs where they were asked for. */
+type Shown = Pick<SampledSequence, 'tokens' | 'logprobs' | 'top' | 'promptLogprobs'>;
 
 function scoreOf(token: number, answers: readonly Shown[]): { logprob: number; isBound: boolean } {
   const drawn = answers.find(({ tokens }) => tokens[0] === token)?.logprobs[0];

@@ -5,7 +5,7 @@ import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
-import { scoresByAnswers } from './canary-scores.js';
+import { scoresByAnswers, scoresByPrompts } from './canary-scores.js';
 import { NotServed } from '../../shared/engine/adapter-server.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
 import type { PolicyChoice, Progress, Prove, Sampler, Score } from './sampler.js';
@@ -99,14 +99,17 @@ export class EngineSampler implements Sampler {
     return this.#engine.servers;
   }
 
-  /** Proves by answers of one token: a server may compute the logprobs of prompts at another temperature than those of answers. */
   async load(manifest: PolicyManifest, prove: Prove, signal: AbortSignal): Promise<void> {
     const { version } = manifest;
     const proveServer: ProveServer = (draw, ending, where) => {
-      const score: Score = (canary, scoring) =>
-        scoresByAnswers(canary, this.#engine.mostProbable, (request) =>
-          this.#repeated(version, scoring, () => draw(request, this.#limitMs, scoring)),
-        );
+      const score: Score = (canary, scoring) => {
+        const sample = (request: GroupRequest) =>
+          this.#repeated(version, scoring, () => draw(request, this.#limitMs, scoring));
+        const { mostProbable, scoresPrompts } = this.#engine;
+        return scoresPrompts
+          ? scoresByPrompts(canary, sample)
+          : scoresByAnswers(canary, mostProbable, sample);
+      };
       return prove(score, ending, where);
     };
     await this.#engine.load(manifest, proveServer, signal);

@@ -17,6 +17,8 @@ export interface Engine extends AsyncDisposable {
 
   /** The most probable tokens that a call may ask for at each position; 0: it shows only the drawn ones. */
   readonly mostProbable: number;
+  /** Whether a call may ask for the logprobs of its prompt's tokens; the answers lack them if the server does not show any. */
+  readonly scoresPrompts: boolean;
   /** The number of versions that may be loaded at once; undefined: any. */
   readonly maxVersions: number | undefined;
   /** Why nothing can be sampled now; undefined if it can. */

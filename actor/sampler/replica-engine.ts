@@ -96,6 +96,8 @@ export class ReplicaEngine implements Engine {
     return this.#replicas.map((replica) => leaseOfReplica(replica, this.options.slots));
   }
 
+  readonly scoresPrompts = false; // the most probable tokens are shown
+
   get mostProbable(): number {
     return Math.min(...this.#replicas.map(({ server }) => server.mostProbable));
   }

@@ -1,6 +1,6 @@
 import type { Arithmetic } from '../../shared/base/arithmetic.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
-import type { TokenScores } from '../../shared/rl/canary.js';
+import type { LogprobBand, TokenScores } from '../../shared/rl/canary.js';
 import type { EngineLease, SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupLimit } from '../group-limit.js';
@@ -28,8 +28,15 @@ export interface Progress {
   wasted(tokens: number): void;
 }
 
-/** The logprobs of a canary's tokens, computed by what samples. */
-export type Score = (canary: CanaryTexts, signal: AbortSignal) => Promise<TokenScores>;
+/**
+ * The logprobs of a canary's tokens, computed by what samples.
+ *
+ * @param canary with how far two honest computations may be apart.
+ */
+export type Score = (
+  canary: CanaryTexts & { readonly band: LogprobBand },
+  signal: AbortSignal,
+) => Promise<TokenScores>;
 
 /**
  * Requires that something samples with a version, before it may and again whenever that is no longer certain.

@@ -3,7 +3,13 @@ import { aborted } from '../../shared/base/task-scope.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
-import { RunLost, StillPending, Unavailable } from '../../shared/tinker/errors.js';
+import {
+  BadAnswer,
+  BadRequest,
+  RunLost,
+  StillPending,
+  Unavailable,
+} from '../../shared/tinker/errors.js';
 import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
@@ -26,6 +32,7 @@ const maxLostAttempts = 12;
 export class TinkerEngine implements Engine {
   readonly kind = 'tinker';
   readonly mostProbable = 0; // not every server shows any
+  readonly scoresPrompts = true;
   readonly maxVersions = undefined;
   readonly metrics = [];
   readonly servers = []; // the backend is the learner's to watch
@@ -44,11 +51,17 @@ export class TinkerEngine implements Engine {
         `the backend at ${baseUrl} does not serve ${modelName}, the model of this run, but ${names}; give --backend-url of the learner's backend`,
       );
     }
-    return new TinkerEngine(client, `Tinker server with ${modelName}`, model?.maxContextLength);
+    return new TinkerEngine(
+      client,
+      options.log,
+      `Tinker server with ${modelName}`,
+      model?.maxContextLength,
+    );
   }
 
   private constructor(
     private readonly client: TinkerClient,
+    private readonly log: Logger,
     readonly description: string,
     readonly maxContext: number | undefined,
   ) {}
@@ -100,6 +113,7 @@ export class TinkerEngine implements Engine {
     const calls = this.#versions.get(version);
     if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
     const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
+    const { scoresPrompt = false, ...unscored } = request;
     try {
       return await calls.sample({
         prompt,
@@ -111,8 +125,15 @@ export class TinkerEngine implements Engine {
         stop: stopStrings.length > 0 ? [...stopStrings] : [...stopTokenIds],
         signal,
         deadlineMs,
+        scoresPrompt,
       });
     } catch (error) {
+      const isRefused = error instanceof BadRequest || error instanceof BadAnswer;
+      if (scoresPrompt && (isRefused || error instanceof Unavailable)) {
+        // Not every server knows the question, and some fail at it: the answers alone will do.
+        this.log.warn({ err: error, version }, 'the backend refused to score a prompt');
+        return this.#generate(version, unscored, deadlineMs, signal);
+      }
       if (error instanceof StillPending) throw error; // its ticket goes back
       // The version may have a new session by the next attempt.
       if (error instanceof RunLost) throw new NotServed(error, maxLostAttempts);

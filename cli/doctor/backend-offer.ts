@@ -17,7 +17,9 @@ export async function offerFindings(client: TinkerClient, model: string): Promis
     await tried('calls', async (check) => ok(check, callsText(await client.probeCalls()))),
     await tried('prompt-logprobs', async (check) => {
       const { known, reason } = await client.probePromptLogprobs(model);
-      const absent = `${known === 'no' ? 'not given' : 'unknown'} (${reason}); training does not need them`;
+      const absent =
+        `${known === 'no' ? 'not given' : 'unknown'} (${reason}): actors that sample here draw the tokens of a ` +
+        'canary instead, which a model without training does not pass';
       return ok(check, known === 'yes' ? 'given' : absent);
     }),
   ];

@@ -87,5 +87,9 @@ function nextText(out: string): string {
   const chat = existsSync(join(out, 'chat_template.jinja'))
     ? `  ${start} think --max-tokens 400   # by its chat template\n`
     : '';
-  return `\nnext:\n  ${start} fewshot --max-tokens 40\n${chat}`;
+  const warmUp = `  npx offbeat sft --run warm --model-dir ${out} --prompt-style fewshot --max-tokens 40 --max-steps 100\n`;
+  return (
+    `\nnext:\n  ${start} fewshot --max-tokens 40\n${chat}` +
+    `or, if it solves next to nothing, first on solutions, then --from warm:\n${warmUp}`
+  );
 }

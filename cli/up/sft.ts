@@ -17,6 +17,9 @@ const settings = new Set<string>([
   ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions', 'temperature', 'maxTokens', 'groupSize'],
   ...['seed', 'leaseSeconds', 'streamReplicas'],
+  ...['gpusTrainer', 'gpusSampler', 'gpusReward'],
+  ...['priceTrainerHour', 'priceSamplerHour', 'priceRewardHour'],
+  ...['pricePrefillTokens', 'priceSampledTokens', 'priceTrainedTokens'],
 ]);
 
 /** The launcher's flags that mean nothing where no training answers are sampled. */

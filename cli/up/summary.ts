@@ -50,6 +50,7 @@ export const Summary = z.looseObject({
         evaluated: count,
         wasted: count,
         inFlight: count,
+        examples: count.optional(), // trained by a run on examples
         wastedBy: z.record(z.string(), count),
       }),
       heldSeconds: z.record(z.string(), z.number().nonnegative()),
@@ -148,7 +149,7 @@ function costLines({
   gpuSeconds,
   money,
 }: NonNullable<Summary['cost']>): [string, string][] {
-  const { sampled, trained, evaluated, wasted, inFlight, wastedBy } = tokens;
+  const { sampled, trained, evaluated, wasted, inFlight, wastedBy, examples } = tokens;
   const reasons = Object.entries(wastedBy)
     .filter(([, count]) => count > 0)
     .sort(([, a], [, b]) => b - a)
@@ -160,7 +161,7 @@ function costLines({
   const lines: [string, string][] = [
     [
       'tokens',
-      `${sampled} sampled: ${trained} trained, ${evaluated} evaluated, ${wasted} wasted` +
+      `${examples === undefined ? '' : `${examples} of examples trained; `}${sampled} sampled: ${trained} trained, ${evaluated} evaluated, ${wasted} wasted` +
         `${reasons.length === 0 ? '' : ` (${reasons.join(', ')})`}, ${inFlight} in flight`,
     ],
     [hasGpus ? 'GPU time' : 'held', held.join(', ')],
@@ -207,6 +208,7 @@ export function nextText(summary: Summary, { folder, runsDir, modelDir }: NextSt
     max_steps: ` --max-steps ${Math.max(1, 2 * steps)}`,
     max_minutes: ' --max-minutes 5',
   }[String(summary['reason'])];
+  const start = summary.supervised === undefined ? 'npm start --' : 'npx offbeat sft';
   const lines: [string, string][] = [
     ['results', `${folder}: metrics.jsonl, evals.jsonl, summary.json, checkpoints`],
     ['dashboard', `npx offbeat dashboard ${which}`],
@@ -214,11 +216,16 @@ export function nextText(summary: Summary, { folder, runsDir, modelDir }: NextSt
     ['evaluate', `npx offbeat eval ${which}`],
     ...(summary.supervised === undefined
       ? []
-      : [['start RL', `npm start -- --from ${run}${elsewhere}${model}`] as [string, string]]),
+      : ([
+          [
+            'start RL',
+            `npm start -- --from ${run}${elsewhere}${model}, with this run's flags of task and prompt`,
+          ],
+        ] as [string, string][])),
     // A resumed run would fail again for the same reason.
     ...(isGivenUp
       ? []
-      : [['continue', `npm start -- ${which} --resume${limit ?? ''}`] as [string, string]]),
+      : [['continue', `${start} ${which} --resume${limit ?? ''}`] as [string, string]]),
   ];
   const width = Math.max(...lines.map(([label]) => label.length));
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');

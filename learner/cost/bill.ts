@@ -16,6 +16,7 @@ export interface Bill {
     readonly masked: number; // of the trained
     readonly undone: number; // trained in steps that a crash undid
     readonly prompts: number; // of prompts, once a group
+    readonly examples?: number; // trained by a run on examples, prompts included
   };
   readonly heldSeconds: Readonly<Record<Role, number>>; // summed over the machines of a role
   readonly gpuSeconds: Readonly<Record<Role, number>>; // times the GPUs of each
@@ -49,6 +50,8 @@ export function billOf(
     trainer: prices.priceTrainerHour,
     reward: prices.priceRewardHour,
   };
+  const { examples } = tokens;
+  const toTrain = tokens.trained + tokens.prompts.trained + meter.undone + (examples ?? 0);
   const money: Record<string, number> = {};
   for (const role of roles) {
     const price = hourly[role];
@@ -58,7 +61,7 @@ export function billOf(
   const byTokens: [part: string, price: number | undefined, count: number][] = [
     ['prefill', prices.pricePrefillTokens, prompts],
     ['sampled', prices.priceSampledTokens, sampled],
-    ['trained', prices.priceTrainedTokens, tokens.trained + tokens.prompts.trained + meter.undone],
+    ['trained', prices.priceTrainedTokens, toTrain],
   ];
   for (const [part, price, count] of byTokens) {
     if (price !== undefined) money[part] = (price * count) / 1e6;
@@ -75,6 +78,7 @@ export function billOf(
       masked: tokens.masked,
       undone: meter.undone,
       prompts,
+      ...(examples !== undefined && { examples }),
     },
     heldSeconds: meter.seconds,
     gpuSeconds: {

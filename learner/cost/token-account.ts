@@ -74,6 +74,11 @@ export class TokenAccount {
     this.#settled = { ...this.#settled, masked: this.#settled.masked + tokens };
   }
 
+  /** Counts the tokens of trained examples, prompts included. */
+  learn(tokens: number): void {
+    this.#settled = { ...this.#settled, examples: (this.#settled.examples ?? 0) + tokens };
+  }
+
   /**
    * What a checkpoint that is taken now counts.
    *

@@ -38,7 +38,7 @@ const trainedExamples = new Counter({
 export interface SupervisedOptions extends StepEventsOptions {
   readonly config: Pick<RunConfig, 'numMinibatches'>;
   readonly run: Pick<TrainingRun, 'forward' | 'forwardBackward' | 'optimStep'>;
-  readonly account: Pick<TokenAccount, 'totals'>;
+  readonly account: Pick<TokenAccount, 'learn' | 'totals'>;
   readonly meter: Pick<Meter, 'totals'>;
   readonly plan: BatchPlan;
   readonly heldOut: Examples;
@@ -216,6 +216,7 @@ export class SupervisedTraining implements Trainer {
     this.#confirmed = { step, version, place: end };
     this.#unconfirmed -= 1;
     trainedExamples.inc(trained.examples);
+    this.#options.account.learn(trained.tokens + trained.promptTokens);
     changes.notify();
     const epochs = plan.epochsAt(end);
     const report = supervisedStats.record({ trained, heldOut, epochs });
@@ -260,8 +261,9 @@ export class SupervisedTraining implements Trainer {
     const cursor = { nextOrder: place, consumedBelow: place, consumedAbove: [] };
     const table = { ...cursor, counts: countsAt(place) };
     const { account, meter } = this.#options;
+    const tokens = account.totals;
     return () => {
-      const usage = { tokens: account.totals, counted: [], meter: meter.totals };
+      const usage = { tokens, counted: [], meter: meter.totals };
       return { step, version, progress, table, rewinds: [], usage, messages: [] };
     };
   }

@@ -13,6 +13,8 @@ export interface GroupRequest {
   readonly forced?: Int32Array;
   /** How many of the most probable tokens of each position are wanted as well; only of an engine that shows them. */
   readonly mostProbable?: number;
+  /** Whether the logprobs of the prompt's own tokens are wanted as well; only of an engine that may show them. */
+  readonly scoresPrompt?: boolean;
 }
 
 /** One sampled answer. */

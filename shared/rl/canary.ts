@@ -5,13 +5,15 @@ import { mean as meanOf } from '../base/statistics.js';
 export interface LogprobBand {
   readonly largest: number; // |difference| of one logprob
   readonly mean: number; // |difference|, over all but the largest quarter of them
+  /** The bits of the significand to which a logprob may be rounded when it is reported; undefined: those of fp32. */
+  readonly reportedBits?: number;
 }
 
 /** By the coarser of the two arithmetics. docs/policy-identity.md has the measurements. */
 export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
   fp32: { largest: 1e-3, mean: 2e-4 },
-  bf16: { largest: 20, mean: 0.015 }, // single tokens may be far off
-  fp8: { largest: 20, mean: 0.05 }, // not measured
+  bf16: { largest: 20, mean: 0.015, reportedBits: 8 }, // single tokens may be far off
+  fp8: { largest: 20, mean: 0.05, reportedBits: 8 }, // not measured
 };
 
 /**
@@ -25,6 +27,7 @@ export function bandOf(arithmetic: Arithmetic, isAdapterRounded: boolean): Logpr
   const band = logprobBands[arithmetic];
   if (!isAdapterRounded) return band;
   return {
+    ...band,
     largest: band.largest + roundedAdapterBand.largest,
     mean: band.mean + roundedAdapterBand.mean,
   };
@@ -35,6 +38,8 @@ export interface TokenScores {
   readonly logprobs: Float32Array; // [n], natural log
   /** [n] Whether the logprob is only an upper bound, because the sampler did not show the token. */
   readonly isBound: readonly boolean[];
+  /** Why tokens were drawn, for the message of a refusal, if other ways were tried. */
+  readonly whyDrawn?: string;
 }
 
 /** How a sampler's logprobs compare with those of a canary. */
@@ -68,7 +73,8 @@ export function compareCanary(
   const differences: number[] = [];
   for (let i = 0; i < expected.length; i++) {
     const gap = expected[i]! - (logprobs[i] ?? NaN);
-    const off = isBound[i] === true ? Math.max(0, gap) : Math.abs(gap);
+    const apart = isBound[i] === true ? Math.max(0, gap) : Math.abs(gap);
+    const off = Math.max(0, apart - roundingOf(expected[i]!, band.reportedBits));
     if (isBound[i] !== true) compared++;
     const known = Number.isFinite(off) ? Math.min(off, brokenDifference) : brokenDifference;
     differences.push(known);
@@ -80,6 +86,16 @@ export function compareCanary(
   const isShown = compared >= leastCompared * expected.length;
   const isReproduced = isShown && difference <= band.largest && mean <= band.mean;
   return { isReproduced, difference, place, mean, compared };
+}
+
+/**
+ * The largest error of an improbable token's logprob that was reported with fewer bits, as TuFT's transformers backend reports it in the
+ * dtype of the model: in bfloat16 -12 may stand for -12.03. Probable tokens have less, which the bands contain; an untrained model has
+ * improbable ones only.
+ */
+function roundingOf(logprob: number, bits: number | undefined): number {
+  if (bits === undefined || !(logprob < Math.log(leastProbability))) return 0;
+  return 2 ** (Math.floor(Math.log2(-logprob)) - bits);
 }
 
 /** A token that a canary could contain. */

@@ -20,6 +20,8 @@ export interface SampleOptions {
   readonly signal?: AbortSignal;
   /** How long the server may keep the call pending, in ms; an outage of the server does not end it. */
   readonly deadlineMs?: number;
+  /** Asks for the logprobs of the prompt's own tokens as well, which not every server shows. */
+  readonly scoresPrompt?: boolean;
 }
 
 /** Samples with the weights of one sampling session. Calls are independent and may run concurrently. */
@@ -42,16 +44,20 @@ export class Sampler {
   }
 
   /**
-   * @returns [numSamples] completions. Logprobs are of the sampled distribution, that is, after temperature.
+   * @returns [numSamples] completions. Logprobs are of the sampled distribution, that is, after temperature. Those of
+   * the prompt are absent if the server does not show them, and may be of temperature 1.
    * @throws {RunLost} if the server has lost the session.
    * @throws {StillPending} if it does not finish in time.
    */
   async sample(options: SampleOptions): Promise<SampledSequence[]> {
-    const { sequences } = await this.#ask(options, false);
+    const { sequences, promptLogprobs } = await this.#ask(options);
     if (sequences.length !== options.numSamples) {
       throw this.#unexpected(`${sequences.length} sequences for ${options.numSamples} samples`);
     }
-    return sequences;
+    if (options.scoresPrompt !== true || promptLogprobs?.length !== options.prompt.length) {
+      return sequences;
+    }
+    return sequences.map((sequence) => ({ ...sequence, promptLogprobs }));
   }
 
   /**
@@ -63,8 +69,14 @@ export class Sampler {
     tokens: Int32Array,
     { signal, temperature = 1 }: Pick<SampleOptions, 'signal'> & { temperature?: number } = {},
   ): Promise<Float32Array> {
-    const options = { prompt: tokens, numSamples: 1, maxTokens: 1, temperature };
-    const { promptLogprobs } = await this.#ask({ ...options, ...(signal && { signal }) }, true);
+    const options = {
+      prompt: tokens,
+      numSamples: 1,
+      maxTokens: 1,
+      temperature,
+      scoresPrompt: true,
+    };
+    const { promptLogprobs } = await this.#ask({ ...options, ...(signal && { signal }) });
     if (promptLogprobs?.length !== tokens.length) {
       throw this.#unexpected(
         `${promptLogprobs?.length ?? 0} prompt logprobs for ${tokens.length} tokens`,
@@ -73,7 +85,7 @@ export class Sampler {
     return promptLogprobs;
   }
 
-  async #ask(options: SampleOptions, isForPrompt: boolean): Promise<SampleResult> {
+  async #ask(options: SampleOptions): Promise<SampleResult> {
     const { prompt, numSamples, maxTokens, temperature, seed, stop } = options;
     const json = SampleRequest.parse({
       num_samples: numSamples,
@@ -87,7 +99,7 @@ export class Sampler {
       },
       sampling_session_id: this.samplingSessionId,
       seq_id: this.#seqId++,
-      ...(isForPrompt && { prompt_logprobs: true }),
+      ...(options.scoresPrompt === true && { prompt_logprobs: true }),
     });
     const { deadlineMs = defaultDeadlineMs } = options;
     await using call = new TaskScope(this.clientSignal, options.signal);

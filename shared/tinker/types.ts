@@ -29,6 +29,7 @@ export interface SampledSequence {
   readonly logprobs: Float32Array; // [T], of the distribution that each token was drawn from
   readonly stopReason: 'stop' | 'length';
   readonly top?: TopTokens; // of T positions
+  readonly promptLogprobs?: Float32Array; // [P], where a caller asked for them beside the answers
 }
 
 /** The k most probable tokens at each of n positions, the most probable first. */

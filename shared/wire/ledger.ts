@@ -49,12 +49,13 @@ const count = z.int().nonnegative();
 const counts = z.record(z.string(), count);
 const seconds = z.number().nonnegative();
 
-/** What became of the tokens of answers that the learner has received. */
+/** What became of the tokens of answers that the learner has received, and of examples. */
 const TokenTotals = z.strictObject({
   trained: count,
   masked: count, // of the trained: the loss or a mask left them out
   wasted: counts, // by reason
   prompts: z.strictObject({ sampled: count, trained: count }), // of prompts: once a group, once a trained rollout
+  examples: count.optional(), // of a run on examples: of those trained, prompts included
 });
 export type TokenTotals = Readonly<z.infer<typeof TokenTotals>>;
 

@@ -120,7 +120,9 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
       samplingSessionId: sessions[version]!,
     });
 
-  const connect = async (named: { segmentTokens?: number; modelName?: string } = {}) => {
+  const connect = async (
+    named: { segmentTokens?: number; modelName?: string; fetch?: typeof fetch } = {},
+  ) => {
     const where = { baseUrl: backend.url, apiKey: samplingApiKey, log: silent, signal: never };
     const engine = await TinkerEngine.connect({ ...where, modelName, ...named });
     const scheduling = { tokenizer, concurrency: 2, segmentTokens: 0, log: silent };
@@ -210,6 +212,35 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await assert.rejects(load(other), CanaryNotReproduced);
     const hotter = { ...published(1), canary: { ...canaries[1]!, temperature: 0.9 } };
     await assert.rejects(load(hotter), CanaryNotReproduced);
+  });
+
+  it('a canary is drawn only at a backend that does not score prompts', async () => {
+    for (const refuses of [false, true]) {
+      const samples: number[] = [];
+      /** The backend, or one that does not know the question. */
+      const asked: typeof fetch = (url, init) => {
+        const body = init?.body as string;
+        if ((url as string).endsWith('/asample')) {
+          if (refuses && body.includes('"prompt_logprobs":true')) {
+            const detail = 'prompt_logprobs: Extra inputs are not permitted';
+            return Promise.resolve(Response.json({ detail }, { status: 422 }));
+          }
+          samples.push((JSON.parse(body) as { num_samples: number }).num_samples);
+        }
+        return fetch(url, init);
+      };
+      await using sampler = await connect({ fetch: asked });
+      const check = new CanaryCheck(sampler, 'fp32');
+      const load = (from: number) => {
+        const loaded = { ...published(from), version: 1, canary: canaries[1]! };
+        return sampler.load(loaded, (...what) => check.require(loaded, ...what), never);
+      };
+      await load(1);
+      assert(check.certificate([1]));
+      assert.equal(samples.includes(64), refuses);
+      const why = /by drawing them, since it does not show the logprobs of prompts/;
+      await assert.rejects(load(0), refuses ? why : /(\d+) of \1 tokens were shown\. /);
+    }
   });
 
   it('the Tinker sampler ends at a stop string that began in the previous segment', async () => {

@@ -23,6 +23,8 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
     assert.deepEqual([summary.steps, summary.supervised?.epochs], [60, 1]);
     assert.equal(summary.eval?.problems, 4);
     assert.equal(await linesOf(up), 60);
+    const tokens = { ...summary.cost?.tokens };
+    assert.equal(tokens.examples, await examplesTokens(up), 'each step is counted once');
     assert.match(up.err, /learner was killed by SIGKILL; starting it again/);
 
     const { code, err } = await runOffbeat(['report', `--run=${up.run}`], up.folder);
@@ -69,11 +71,13 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
       '--max-steps=2',
       '--train-size=32',
       '--lora-rank=2',
+      '--price-trained-tokens=1e6',
       '--json',
     ];
     await using up = await UpProcess.start([...flags, ...onExamples], undefined, {}, 'sft');
     assert.equal(await up.ended(), 0, up.err);
-    assert.equal(Summary.parse(JSON.parse(up.out)).steps, 2);
+    const { steps, cost } = Summary.parse(JSON.parse(up.out));
+    assert.deepEqual([steps, cost?.money?.['trained']], [2, await examplesTokens(up)]);
     assert.deepEqual((await readdir(up.path('logs'))).sort(), [
       'learner.log',
       'local-backend.log',
@@ -91,6 +95,14 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
     assert.match(missing.err, /cannot read .* in no\.jsonl/);
   });
 });
+
+/** Tokens of the examples in the metrics of a run, prompts included. */
+async function examplesTokens(up: UpProcess): Promise<number> {
+  const lines = (await up.read('metrics.jsonl')).trimEnd().split('\n');
+  return lines
+    .map((line) => JSON.parse(line) as Record<string, number>)
+    .reduce((sum, step) => sum + step['sft/tokens']! + step['sft/prompt_tokens']!, 0);
+}
 
 /** Steps in the metrics of a run. */
 async function linesOf(up: UpProcess): Promise<number> {

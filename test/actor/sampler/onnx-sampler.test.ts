@@ -5,7 +5,7 @@ import type { CanaryTexts } from '../../../actor/sampler/canary-scores.js';
 import type { PolicyChoice, Prove } from '../../../actor/sampler/sampler.js';
 import type { GroupRequest, SampledRollout } from '../../../shared/model/rollout-draft.js';
 import { PermanentError, UserError } from '../../../shared/base/errors.js';
-import type { TokenScores } from '../../../shared/rl/canary.js';
+import { logprobBands, type TokenScores } from '../../../shared/rl/canary.js';
 import type { ModelDirectory } from '../../../shared/model/model-directory.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
@@ -43,7 +43,7 @@ describe('the onnx sampler', () => {
   async function scores(version: number, canary: CanaryTexts): Promise<TokenScores> {
     let found: TokenScores | undefined;
     const prove: Prove = async (score, signal) => {
-      found = await score(canary, signal);
+      found = await score({ ...canary, band: logprobBands.fp32 }, signal);
     };
     await sampler.load(manifestWithAdapter(version), prove, never);
     return found!;

@@ -61,6 +61,11 @@ describe('the summary', () => {
     assert.match(text, /held +sampler 1 min 30 s, trainer 1 min 0 s\n/);
     assert.doesNotMatch(text, / cost /);
     const gpuSeconds = { sampler: 0, trainer: 120, reward: 0 };
+    const ofExamples = { ...cost, tokens: { ...cost.tokens, examples: 2_810 } };
+    assert.match(
+      summaryText({ ...summary, cost: ofExamples }),
+      /tokens +2810 of examples trained; \d+ sampled/,
+    );
     const paid = { ...cost, gpuSeconds, money: { trainer: 1.5, trained: 0.0042, total: 1.5042 } };
     assert.match(summaryText({ ...summary, cost: paid }), /GPU time +trainer 2 min 0 s\n/);
     assert.match(
@@ -125,7 +130,8 @@ describe('the summary', () => {
       { ...summary, supervised },
       { folder: '/x/runs/r', runsDir: 'runs', modelDir: 'models/m' },
     );
-    assert.match(next, / npm start -- --from r --model-dir models\/m$/m);
+    assert.match(next, / npm start -- --from r --model-dir models\/m, with this run's flags/);
+    assert.match(next, / npx offbeat sft --run r --resume/);
   });
 
   it('the summary says why training was given up and which checkpoint is saved', () => {

@@ -49,6 +49,13 @@ describe('the bill of a run', () => {
     assert.equal(money['total']!.toFixed(6), '13.602000');
   });
 
+  it('the bill charges the tokens of examples as trained ones', () => {
+    const tokens = { ...usage.tokens, examples: 500_000 };
+    const bill = billOf({ ...usage, tokens }, 0, Prices.parse({ priceTrainedTokens: 2 }));
+    assert.equal(bill.money?.['trained'], 3.002);
+    assert.equal(recordBill(bill)['run_tokens/examples'], 500_000);
+  });
+
   it('the bill becomes figures of the step, with the reasons apart', () => {
     const figures = recordBill(billOf(usage, 40_000, Prices.parse({ priceTrainedTokens: 2 })));
     assert.equal(figures['run_tokens/in_flight'], 40_000);

@@ -5,6 +5,7 @@ import {
   brokenDifference,
   choosePlaces,
   compareCanary,
+  logprobBands,
 } from '../../../shared/rl/canary.js';
 
 const expected = Float32Array.of(-1, -2, -0.5, -3);
@@ -49,6 +50,31 @@ describe('comparing a canary', () => {
       compareCanary(expected, scores([-1, -1, -0.5, -1], bounds), { largest: 2, mean: 2 })
         .isReproduced;
     assert.deepEqual([shown([1, 3]), shown([0, 1, 3])], [true, false]);
+  });
+});
+
+describe('a logprob that was reported with fewer bits', () => {
+  /** To the 8 bits of bfloat16's significand. */
+  const rounded = (logprob: number) => {
+    const unit = 2 ** (Math.floor(Math.log2(-logprob)) - 7);
+    return Math.round(logprob / unit) * unit;
+  };
+  const isReproduced = (logprobs: number[], off: number) =>
+    compareCanary(
+      Float32Array.from(logprobs, rounded),
+      scores(logprobs.map((each) => each + off)),
+      logprobBands.bf16,
+    ).isReproduced;
+  const improbable = [-11.97, -11.28, -12.09, -10.71];
+
+  it('the rounding of improbable tokens is not held against a sampler, and a larger difference is', () => {
+    assert(isReproduced(improbable, 0));
+    assert(!isReproduced(improbable, 0.09));
+  });
+
+  it('probable tokens are compared as before', () => {
+    assert(isReproduced([-1, -2, -0.5, -1.5], 0.0149));
+    assert(!isReproduced([-1, -2, -0.5, -1.5], 0.0151));
   });
 });
 
