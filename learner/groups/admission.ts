@@ -1,5 +1,11 @@
 import type { RunConfig } from '../../shared/run/run-config.js';
-import { ticketBound, ticketRoom } from '../../shared/rl/capacity.js';
+import {
+  nextTicketLimit,
+  type StepSupply,
+  type TicketLimit,
+  ticketBound,
+  ticketRoom,
+} from '../../shared/rl/capacity.js';
 import {
   freshness,
   type Rewind,
@@ -7,7 +13,7 @@ import {
   staleness as stalenessOf,
 } from '../../shared/rl/staleness.js';
 import { chooseGroups, nextInOrder, type WindowTicket } from '../../shared/rl/window.js';
-import { TicketTable, type TicketTableState } from './ticket-table.js';
+import { type TicketEntry, TicketTable, type TicketTableState } from './ticket-table.js';
 
 export interface AdmissionLimits
   extends
@@ -17,6 +23,8 @@ export interface AdmissionLimits
     >,
     Partial<Pick<RunConfig, 'sampleLag'>> {
   readonly maxSteps: number; // of the run; Infinity: no limit
+  /** Whether only tickets are issued that the learner has a use for, instead of all that the law allows. */
+  readonly isFrugal?: boolean;
 }
 
 /** A ticket that may be issued now. */
@@ -43,6 +51,7 @@ export interface Minibatch<Group> {
  *
  * - **Capacity law**: at most `(maxStepsOffPolicy + 1) * groupsPerBatch` tickets are outstanding, checked after
  *   every issue. A ticket is issued only if the steps until its deadline have room for its group.
+ * - **Limit**: no more tickets are issued than the learner has a use for (`nextTicketLimit`), which the law always allows.
  * - **Deadline**: the last version that may train on a group: `issuedAtVersion + maxStepsOffPolicy` until the group
  *   arrives, then computed from the versions that sampled it, counting rewinds: from that of its oldest token or, with
  *   policy `tokens`, of its newest.
@@ -68,6 +77,9 @@ export class Admission<Group> {
   #publishedVersion: number;
   #offer: TicketOffer | undefined; // being published to the actors
   #taken: number[] = []; // orders in the step in progress
+  readonly #computed = new Set<number>(); // orders of taken groups that the backend has computed
+  #fewestReady: number | undefined; // since the newest confirmation
+  #limit: TicketLimit | undefined; // undefined: that of the law
   readonly #unconfirmed: number[][] = []; // orders of the steps before it, oldest first
 
   constructor(
@@ -145,8 +157,14 @@ export class Admission<Group> {
     return this.#substepSize / this.#limits.numMinibatches;
   }
 
-  /** How many tickets may be issued now. */
+  /** How many tickets may be issued now: those that the law allows and the learner has a use for. */
   get room(): number {
+    const unfinished = this.table.outstanding - this.#computed.size;
+    return Math.max(0, Math.min(this.lawfulRoom, Math.floor(this.ticketLimit) - unfinished));
+  }
+
+  /** How many tickets the capacity law allows to be issued now. */
+  get lawfulRoom(): number {
     return ticketRoom({
       groupsPerBatch: this.#limits.groupsPerBatch,
       maxStepsOffPolicy: this.#limits.maxStepsOffPolicy,
@@ -155,6 +173,15 @@ export class Admission<Group> {
       outstanding: this.table.outstanding,
       stepsLeft: this.#limits.maxSteps - this.#confirmedSteps,
     });
+  }
+
+  /** How many tickets may be outstanding now, apart from those whose groups the backend has computed. */
+  get ticketLimit(): number {
+    return this.#limit?.tickets ?? this.#bound;
+  }
+
+  get #bound(): number {
+    return ticketBound(this.#limits.maxStepsOffPolicy, this.#limits.groupsPerBatch);
   }
 
   /** Whether `offer` would offer a ticket. */
@@ -275,11 +302,39 @@ export class Admission<Group> {
     return { orders, groups, version, staleness, substep, isLastOfSubstep, isLastOfStep };
   }
 
+  /** Records that the backend has computed a minibatch. */
+  recordComputed(orders: readonly number[]): void {
+    for (const order of orders) {
+      if (this.table.entry(order)?.state === 'taken') this.#computed.add(order); // not put back meanwhile
+    }
+    const isAtHand = ({ state, order }: TicketEntry<Group>) =>
+      state === 'arrived' || (state === 'taken' && !this.#computed.has(order));
+    const ready = this.table.entries().filter(isAtHand).length;
+    this.#fewestReady = Math.min(this.#fewestReady ?? ready, ready);
+  }
+
+  /**
+   * Adapts the limit on tickets to the step that was just confirmed, if the admission is frugal. The first step of a session
+   * only starts it, since it includes the start of the actors.
+   */
+  adaptLimit(time: Omit<StepSupply, 'fewestReady'>): void {
+    const { groupsPerBatch, isFrugal = false } = this.#limits;
+    if (!isFrugal) return;
+    const supply = { ...time, fewestReady: this.#fewestReady ?? 0 };
+    const sizes = { groupsPerBatch, minibatchSize: this.minibatchSize, most: this.#bound };
+    this.#limit =
+      this.#limit === undefined
+        ? { tickets: this.#bound, idleShare: 0 }
+        : nextTicketLimit(this.#limit, supply, sizes);
+    this.#fewestReady = undefined;
+  }
+
   /** Marks the groups of the oldest unconfirmed step as trained: the backend has confirmed it. */
   confirmStep(): void {
     const orders = this.#unconfirmed.shift();
     if (orders === undefined) throw new Error('no step waits for its confirmation');
     this.table.train(orders);
+    for (const order of orders) this.#computed.delete(order);
     this.#confirmedVersion += 1;
     this.#confirmedSteps += 1;
   }
@@ -291,7 +346,9 @@ export class Admission<Group> {
    * @param substeps optimizer steps already taken; 0: there is no step.
    */
   cutShort(substeps: number): void {
-    this.table.putBack(this.#taken.slice(substeps * this.#substepSize));
+    const unused = this.#taken.slice(substeps * this.#substepSize);
+    this.table.putBack(unused);
+    for (const order of unused) this.#computed.delete(order);
     if (substeps > 0) this.#closeStep(substeps * this.#substepSize);
     this.#taken = [];
   }
@@ -312,10 +369,9 @@ export class Admission<Group> {
   }
 
   #assertLaw(): void {
-    const { maxStepsOffPolicy, groupsPerBatch } = this.#limits;
-    const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
-    if (this.table.outstanding > bound) {
-      throw new Error(`${this.table.outstanding} tickets are outstanding, the law allows ${bound}`);
+    const { outstanding } = this.table;
+    if (outstanding > this.#bound) {
+      throw new Error(`${outstanding} tickets are outstanding, the law allows ${this.#bound}`);
     }
   }
 }

@@ -6,6 +6,7 @@ import type { LearnerConfig } from '../config.js';
 import type { Meter } from '../cost/meter.js';
 import { TokenAccount } from '../cost/token-account.js';
 import { Admission } from '../groups/admission.js';
+import { isPaced } from '../groups/ticket-pace.js';
 import { GroupReceiver, type ArrivedGroup } from '../groups/group-receiver.js';
 import { Certificates } from '../groups/certificates.js';
 import { GroupStats } from '../groups/group-stats.js';
@@ -119,7 +120,7 @@ export function makeParts(
     log,
   });
   const admission = new Admission<ArrivedGroup>(
-    { ...config, maxSteps },
+    { ...config, maxSteps, isFrugal: isPaced(config) && settings.ticketsAhead === undefined },
     { step, version, ...(table === undefined ? {} : { table }), rewinds },
   );
   const holdTimes = new HoldTimes({

@@ -23,7 +23,8 @@ export const Batches = z.object({
     .optional()
     .describe(
       'tickets that may wait for an actor; more are issued only when actors ask for them, so that data is fresh. By default ' +
-        'a quarter of --groups-per-batch; as many as --max-steps-off-policy allows issues all of them at once.',
+        'a quarter of --groups-per-batch, and none are issued for groups that would only wait for the learner; if it is given, ' +
+        'they are. As many as --max-steps-off-policy allows issues all of them at once.',
     ),
 });
 export type Batches = z.infer<typeof Batches>;

@@ -62,6 +62,58 @@ export function usualTicketsAhead(groupsPerBatch: number): number {
   return Math.ceil(groupsPerBatch / 4);
 }
 
+/** The number of tickets that the learner has a use for, and what it depends on. */
+export interface TicketLimit {
+  readonly tickets: number; // not an integer
+  readonly idleShare: number; // of the learner's time, a mean over about 64 steps
+}
+
+/** How the learner fared during a step. */
+export interface StepSupply {
+  readonly seconds: number; // from the confirmation of the step before to its own
+  readonly idleSeconds: number; // of these, in which the backend had no work
+  /**
+   * The fewest groups at hand whenever the backend had computed a minibatch: those that had arrived, or were sent to it and
+   * not computed yet.
+   */
+  readonly fewestReady: number;
+}
+
+/**
+ * Adapts the limit on tickets to the step that was just confirmed. It limits the outstanding tickets apart from those whose
+ * groups the backend has computed. The law says how many tickets may be outstanding, and this limit how many are of
+ * use: a group that waits for a backend that always has work only grows old.
+ *
+ * While the learner hardly ever waits, each step lowers the limit by a quarter of the groups that were never needed: those
+ * at hand beyond the next minibatch and a reserve. A step in which the learner waited raises it by as many groups as could have been
+ * trained in that time. So a learner that keeps waiting, for whatever reason, has the law's limit.
+ *
+ * The limit follows what the learner sees and needs no model of the rest: slower actors, fewer of them, evaluations, skipped groups
+ * and longer answers all show as groups that come late.
+ *
+ * @param sizes.most the law's bound.
+ * @returns a limit from `groupsPerBatch`, with which sampling and training take turns, to `most`.
+ */
+export function nextTicketLimit(
+  limit: TicketLimit,
+  { seconds, idleSeconds, fewestReady }: StepSupply,
+  sizes: { readonly groupsPerBatch: number; readonly minibatchSize: number; readonly most: number },
+): TicketLimit {
+  const { groupsPerBatch, minibatchSize, most } = sizes;
+  const share = seconds > 0 ? Math.min(1, idleSeconds / seconds) : 0;
+  const idleShare = limit.idleShare + (share - limit.idleShare) / 64;
+  const within = (tickets: number): TicketLimit => ({
+    tickets: Math.min(most, Math.max(groupsPerBatch, tickets)),
+    idleShare,
+  });
+  if (share > hardlyEver) return within(limit.tickets + (groupsPerBatch * share) / (1 - share));
+  if (idleShare > hardlyEver) return within(limit.tickets);
+  const reserve = groupsPerBatch / 4;
+  return within(limit.tickets - Math.max(0, fewestReady - minibatchSize - reserve) / 4);
+}
+
+const hardlyEver = 0.01; // share of the time in which a learner waits that hardly ever does
+
 /** The law's bound: the maximum number of outstanding tickets at any time. */
 export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): number {
   return (maxStepsOffPolicy + 1) * groupsPerBatch;

@@ -12,6 +12,7 @@ const limits = fc
     maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
     sampleLag: fc.constantFrom(0, 0, 1, 2),
     windowPolicy: fc.constantFrom('wait', 'drop', 'tokens'),
+    isFrugal: fc.boolean(),
     maxSteps: fc.integer({ min: 1, max: 6 }),
   })
   .map(({ minibatchSize, ...rest }) => ({
@@ -148,6 +149,64 @@ function plainLoop(
   }
   return batches;
 }
+
+describe('frugal admission of two groups per step, two steps off-policy', () => {
+  let admission: Admission<string>;
+  beforeEach(() => {
+    const bounds = { groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 2, maxSteps: 50 };
+    admission = new Admission<string>(
+      { ...bounds, maxStepsOffPolicy: 2, windowPolicy: 'wait', isFrugal: true },
+      { step: 0, version: 0 },
+    );
+  });
+  const issueAll = () => {
+    while (admission.offer() !== undefined) admission.issue();
+  };
+  /** Trains a step of groups that were all there, and waits for a time before it. */
+  const step = (idleSeconds: number) => {
+    issueAll();
+    for (const { order, state } of admission.table.entries()) {
+      if (state === 'issued') admission.arrive(order, 'group', [admission.publishedVersion]);
+    }
+    const minibatches = [admission.cut()!, admission.cut()!];
+    for (const { orders } of minibatches) admission.recordComputed(orders);
+    admission.confirmStep();
+    admission.recordPublished(admission.confirmedVersion);
+    admission.adaptLimit({ seconds: 4, idleSeconds });
+  };
+
+  it('frugal admission issues fewer tickets while groups wait for the learner, and all as soon as it waits', () => {
+    const limit = () => admission.ticketLimit;
+    step(4); // the start of the actors says nothing
+    assert.equal(limit(), 6);
+    for (let i = 0; i < 30; i++) step(0);
+    assert(limit() < 4);
+    issueAll();
+    assert.deepEqual([admission.table.outstanding, admission.room], [3, 0]);
+    assert.equal(admission.lawfulRoom, 3);
+    step(3);
+    assert.equal(limit(), 6);
+  });
+
+  it('a computed group makes room for a ticket before its step is confirmed', () => {
+    for (let i = 0; i < 30; i++) step(0);
+    issueAll(); // besides a group that has arrived
+    const { orders } = admission.cut()!;
+    assert.equal(admission.room, 0);
+    admission.recordComputed(orders);
+    assert.equal(admission.room, 1);
+  });
+
+  it('a group that is put back counts as not computed', () => {
+    for (let i = 0; i < 30; i++) step(0);
+    issueAll(); // besides a group that has arrived
+    const { orders } = admission.cut()!;
+    admission.recordComputed(orders);
+    admission.cutShort(0);
+    admission.recordComputed(orders); // a late answer
+    assert.equal(admission.room, 0);
+  });
+});
 
 describe('admission with one group per step and one step off-policy', () => {
   const bounds = {
