@@ -1,5 +1,8 @@
 import type { RunConfig } from '../../shared/run/run-config.js';
 import {
+  type AdaptiveBound,
+  firstBound,
+  nextBound,
   nextTicketLimit,
   type StepSupply,
   type TicketLimit,
@@ -21,7 +24,7 @@ export interface AdmissionLimits
       RunConfig,
       'groupsPerBatch' | 'numSubsteps' | 'numMinibatches' | 'maxStepsOffPolicy' | 'windowPolicy'
     >,
-    Partial<Pick<RunConfig, 'sampleLag'>> {
+    Partial<Pick<RunConfig, 'sampleLag' | 'isBoundAdaptive'>> {
   readonly maxSteps: number; // of the run; Infinity: no limit
   /** Whether only tickets are issued that the learner has a use for, instead of all that the law allows. */
   readonly isFrugal?: boolean;
@@ -52,6 +55,8 @@ export interface Minibatch<Group> {
  * - **Capacity law**: at most `(maxStepsOffPolicy + 1) * groupsPerBatch` tickets are outstanding, checked after
  *   every issue. A ticket is issued only if the steps until its deadline have room for its group.
  * - **Limit**: no more tickets are issued than the learner has a use for (`nextTicketLimit`), which the law always allows.
+ * - **Adaptive bound**: with `isBoundAdaptive`, tickets are issued for a smaller bound that follows the effective sample size
+ *   (`nextBound`). Everything else goes by `maxStepsOffPolicy`.
  * - **Deadline**: the last version that may train on a group: `issuedAtVersion + maxStepsOffPolicy` until the group
  *   arrives, then computed from the versions that sampled it, counting rewinds: from that of its oldest token or, with
  *   policy `tokens`, of its newest.
@@ -80,6 +85,7 @@ export class Admission<Group> {
   readonly #computed = new Set<number>(); // orders of taken groups that the backend has computed
   #fewestReady: number | undefined; // since the newest confirmation
   #limit: TicketLimit | undefined; // undefined: that of the law
+  #adaptive: AdaptiveBound | undefined;
   readonly #unconfirmed: number[][] = []; // orders of the steps before it, oldest first
 
   constructor(
@@ -97,6 +103,7 @@ export class Admission<Group> {
     this.#version = this.#confirmedVersion = start.version;
     this.#confirmedSteps = start.step;
     this.#publishedVersion = start.version;
+    this.#adaptive = limits.isBoundAdaptive === true ? firstBound : undefined;
     // By the capacity law the n-th outstanding ticket is due, at the latest, in the step that takes the n-th group.
     const { groupsPerBatch } = limits;
     this.table =
@@ -160,14 +167,26 @@ export class Admission<Group> {
   /** How many tickets may be issued now: those that the law allows and the learner has a use for. */
   get room(): number {
     const unfinished = this.table.outstanding - this.#computed.size;
-    return Math.max(0, Math.min(this.lawfulRoom, Math.floor(this.ticketLimit) - unfinished));
+    // A learner that waits right now may wait for an actor that has gone with its tickets.
+    const allowed = this.ticketLimit * (this.#isStarved ? 2 : 1);
+    return Math.max(0, Math.min(this.lawfulRoom, Math.floor(allowed) - unfinished));
   }
 
-  /** How many tickets the capacity law allows to be issued now. */
+  /** Whether the backend has nothing to compute, and too few groups have arrived for a minibatch. */
+  get #isStarved(): boolean {
+    const entries = this.table.entries();
+    const arrived = entries.filter(({ state }) => state === 'arrived').length;
+    const isComputing = entries.some(
+      ({ state, order }) => state === 'taken' && !this.#computed.has(order),
+    );
+    return !isComputing && arrived < this.minibatchSize;
+  }
+
+  /** How many tickets the capacity law allows to be issued now, for the current bound. */
   get lawfulRoom(): number {
     return ticketRoom({
       groupsPerBatch: this.#limits.groupsPerBatch,
-      maxStepsOffPolicy: this.#limits.maxStepsOffPolicy,
+      maxStepsOffPolicy: this.bound,
       version: this.#confirmedVersion,
       samplingVersion: this.#samplingVersion,
       outstanding: this.table.outstanding,
@@ -177,11 +196,18 @@ export class Admission<Group> {
 
   /** How many tickets may be outstanding now, apart from those whose groups the backend has computed. */
   get ticketLimit(): number {
-    return this.#limit?.tickets ?? this.#bound;
+    const bound = this.#ticketBound(this.bound);
+    return Math.min(this.#limit?.tickets ?? bound, bound);
   }
 
-  get #bound(): number {
-    return ticketBound(this.#limits.maxStepsOffPolicy, this.#limits.groupsPerBatch);
+  /** The staleness for which tickets are issued now, in steps; at most `maxStepsOffPolicy`. */
+  get bound(): number {
+    const { maxStepsOffPolicy } = this.#limits;
+    return Math.min(maxStepsOffPolicy, this.#adaptive?.steps ?? Infinity);
+  }
+
+  #ticketBound(steps: number): number {
+    return ticketBound(steps, this.#limits.groupsPerBatch);
   }
 
   /** Whether `offer` would offer a ticket. */
@@ -321,12 +347,25 @@ export class Admission<Group> {
     const { groupsPerBatch, isFrugal = false } = this.#limits;
     if (!isFrugal) return;
     const supply = { ...time, fewestReady: this.#fewestReady ?? 0 };
-    const sizes = { groupsPerBatch, minibatchSize: this.minibatchSize, most: this.#bound };
+    const most = this.#ticketBound(this.bound);
+    const sizes = { groupsPerBatch, minibatchSize: this.minibatchSize, most };
     this.#limit =
       this.#limit === undefined
-        ? { tickets: this.#bound, idleShare: 0 }
+        ? { tickets: most, idleShare: 0 }
         : nextTicketLimit(this.#limit, supply, sizes);
     this.#fewestReady = undefined;
+  }
+
+  /**
+   * Adapts the bound for tickets to a confirmed step, if it is adaptive. A restored learner calls it with each step of its
+   * history, in order.
+   *
+   * @param metrics of the step, by their names in `metrics.jsonl`.
+   */
+  adaptBound(metrics: Readonly<Record<string, number>>): void {
+    if (this.#adaptive === undefined) return;
+    const age = { essRatio: metrics['ess_ratio'], staleness: metrics['staleness/mean'] };
+    this.#adaptive = nextBound(this.#adaptive, age, this.#limits.maxStepsOffPolicy);
   }
 
   /** Marks the groups of the oldest unconfirmed step as trained: the backend has confirmed it. */
@@ -370,8 +409,9 @@ export class Admission<Group> {
 
   #assertLaw(): void {
     const { outstanding } = this.table;
-    if (outstanding > this.#bound) {
-      throw new Error(`${outstanding} tickets are outstanding, the law allows ${this.#bound}`);
+    const allowed = this.#ticketBound(this.#limits.maxStepsOffPolicy);
+    if (outstanding > allowed) {
+      throw new Error(`${outstanding} tickets are outstanding, the law allows ${allowed}`);
     }
   }
 }

@@ -15,7 +15,16 @@ export const publishLagStats = new StatTable<number>([
 ]);
 
 /** Recorded with each step. */
-export const ticketStats = new StatTable<{ readonly ticketLimit: number }>([
+export const ticketStats = new StatTable<{
+  readonly ticketLimit: number;
+  readonly bound: number;
+}>([
+  {
+    jsonl: 'tickets/bound',
+    prometheus: 'rl_ticket_bound_steps',
+    help: 'The staleness for which tickets are issued, in steps: max_steps_off_policy, or less with auto.',
+    of: ({ bound }) => bound,
+  },
   {
     jsonl: 'tickets/limit',
     prometheus: 'rl_ticket_limit',

@@ -21,6 +21,7 @@ import { CanarySource } from '../step/canary-source.js';
 import { ActorAudit } from '../step/actor-audit.js';
 import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
+import { needsWholeBatch } from '../step/minibatch-pass.js';
 import { Publisher } from '../step/publisher.js';
 import { VersionAudit } from '../step/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
@@ -119,8 +120,11 @@ export function makeParts(
     isBroken: (probe) => scope.track(isPolicyBroken(run, config.sampling.temperature, probe)),
     log,
   });
+  // A batch that is sent as a whole leaves the backend idle while it is collected, whatever has arrived.
+  const isFrugal =
+    isPaced(config) && !needsWholeBatch(config) && settings.ticketsAhead === undefined;
   const admission = new Admission<ArrivedGroup>(
-    { ...config, maxSteps, isFrugal: isPaced(config) && settings.ticketsAhead === undefined },
+    { ...config, maxSteps, isFrugal },
     { step, version, ...(table === undefined ? {} : { table }), rewinds },
   );
   const holdTimes = new HoldTimes({

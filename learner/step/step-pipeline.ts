@@ -220,6 +220,7 @@ export class StepPipeline {
     );
     const { seconds = 0, idle_seconds: idleSeconds = 0 } = event.metrics;
     admission.adaptLimit({ seconds, idleSeconds });
+    admission.adaptBound(event.metrics);
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
     return { event, isHealthy: this.#giveUp.checkStep(event), candidate };
   }

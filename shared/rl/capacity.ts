@@ -114,6 +114,55 @@ export function nextTicketLimit(
 
 const hardlyEver = 0.01; // share of the time in which a learner waits that hardly ever does
 
+/** The bound on staleness for which tickets are issued, where it follows the effective sample size. */
+export interface AdaptiveBound {
+  readonly steps: number; // from 1 to the limit, which is the bound of the law
+  readonly goodSteps: number; // in a row at this bound, with a high effective sample size
+  /** Steps until everything is trained on that was issued under a larger bound. */
+  readonly settling: number;
+}
+
+/** What a step has recorded about its data; undefined for a step without tokens. */
+export interface StepAge {
+  readonly essRatio: number | undefined; // effective sample size as a share of the tokens
+  readonly staleness: number | undefined; // mean of its groups, in steps
+}
+
+export const firstBound: AdaptiveBound = { steps: 1, goodSteps: 0, settling: 0 };
+
+/**
+ * Adapts the bound on staleness to a step: it rises by one after three steps in a row whose data was about as old as it allows and had
+ * an effective sample size of at least 0.95 of its tokens, and it is halved by a step below 0.9, counted from the age of
+ * that step's data if that was younger. Steps in between keep it. After a fall it stays for as many steps as it takes until all
+ * groups are trained on that were requested before, because they still show the effect of the larger bound.
+ *
+ * It depends only on what the steps have recorded. So a learner that is restored from a checkpoint computes the same bound
+ * from the history, and there is no state that could disagree with it. Only the room for tickets follows it: what may be trained
+ * on is decided by the limit.
+ */
+export function nextBound(
+  bound: AdaptiveBound,
+  { essRatio, staleness }: StepAge,
+  limit: number,
+): AdaptiveBound {
+  const { steps, settling } = bound;
+  if (settling > 0) return { steps, goodSteps: 0, settling: settling - 1 };
+  if (essRatio === undefined || staleness === undefined) return bound;
+  if (essRatio < lowEss) {
+    const halved = Math.max(1, Math.round(Math.min(steps, staleness) / 2));
+    return { steps: halved, goodSteps: 0, settling: halved < steps ? steps + 1 : 0 };
+  }
+  if (essRatio < highEss) return { steps, goodSteps: 0, settling };
+  if (staleness < steps - 0.5) return bound; // says nothing about data as old as the bound
+  const goodSteps = bound.goodSteps + 1;
+  if (goodSteps < stepsToRise) return { steps, goodSteps, settling };
+  return { steps: Math.min(limit, steps + 1), goodSteps: 0, settling };
+}
+
+const lowEss = 0.9;
+const highEss = 0.95;
+const stepsToRise = 3;
+
 /** The law's bound: the maximum number of outstanding tickets at any time. */
 export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): number {
   return (maxStepsOffPolicy + 1) * groupsPerBatch;

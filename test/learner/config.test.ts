@@ -110,6 +110,16 @@ describe("the learner's configuration", () => {
       /--num-minibatches .* must divide --groups-per-batch, which is 64/,
     ],
     [
+      ['--max-steps-off-policy', 'auto:0'],
+      /--max-steps-off-policy .* whole number of at least 0, or auto:N with N of at least 1/,
+    ],
+    [['--max-steps-off-policy', 'auto'], /--max-steps-off-policy .* or auto:N/],
+    [['--max-steps-off-policy', '-1'], /--max-steps-off-policy .* at least 0/],
+    [
+      ['--max-steps-off-policy', 'auto:4', '--sample-lag', '1'],
+      /--sample-lag .* fixes the age of the data, and --max-steps-off-policy auto:4 lets it change/,
+    ],
+    [
       ['--window-policy', 'drop', '--max-steps-off-policy', '0'],
       /--window-policy .* nothing to drop one for; choose wait/,
     ],

@@ -31,6 +31,8 @@ export class FleetModel {
   readonly admission: Admission<Sampled>;
   /** The orders of each step's groups, as they were taken. */
   readonly batches: number[][] = [];
+  /** The steps as their events record them, and the bound for tickets after each. */
+  readonly recorded: { step: number; metrics: Record<string, number>; bound: number }[] = [];
   stale = 0; // groups that arrived too late
   partlyStale = 0; // trained groups with tokens beyond the bound
   abandoned = 0; // groups that were given up during sampling, as they would have been too late
@@ -45,6 +47,7 @@ export class FleetModel {
   readonly #settled = new Set<IssuedTicket>(); // removed from the stream
   #offered: IssuedTicket | undefined;
   #batch: number[] = [];
+  readonly #ages: number[] = []; // of the groups of steps that are not confirmed
   readonly #computing: (readonly number[])[] = []; // minibatches in the backend's queue
   #nextToPublish = 1;
 
@@ -222,6 +225,7 @@ export class FleetModel {
     });
     this.#batch.push(...minibatch.orders);
     this.#computing.push(minibatch.orders);
+    this.#ages.push(...minibatch.staleness);
     if (minibatch.isLastOfStep) {
       this.batches.push(this.#batch);
       this.#batch = [];
@@ -245,6 +249,14 @@ export class FleetModel {
     if (sent > ofNext * minibatches) return false; // some minibatch of the step is not computed
     this.admission.confirmStep();
     this.admission.adaptLimit({ seconds: 4, idleSeconds: waited % 5 });
+    const ages = this.#ages.splice(0, this.batches[this.admission.step - 1]!.length);
+    const mean = ages.reduce((sum, age) => sum + age, 0) / ages.length;
+    const metrics = { ess_ratio: waited % 7 === 6 ? 0.5 : 0.97, 'staleness/mean': mean };
+    this.admission.adaptBound(metrics);
+    const { step, bound } = this.admission;
+    assert(bound >= Math.min(1, this.#limits.maxStepsOffPolicy));
+    assert(bound <= this.#limits.maxStepsOffPolicy);
+    this.recorded.push({ step, metrics, bound });
     return true;
   };
 
