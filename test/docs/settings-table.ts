@@ -43,7 +43,7 @@ interface JsonSchema {
   readonly description?: string;
   readonly default?: unknown;
   readonly enum?: readonly string[];
-  readonly const?: unknown;
+  readonly const?: string;
   readonly anyOf?: readonly JsonSchema[];
   readonly pattern?: string;
   readonly format?: string;
@@ -78,7 +78,7 @@ function commandTables(): string {
 
 function valuesOf(schema: JsonSchema): string {
   if (schema.enum !== undefined) return schema.enum.map((value) => `\`${value}\``).join(', ');
-  if (schema.const !== undefined) return `\`${String(schema.const)}\``;
+  if (schema.const !== undefined) return `\`${schema.const}\``;
   if (schema.anyOf !== undefined) return schema.anyOf.map(valuesOf).join(', or ');
   if (schema.pattern?.startsWith('^auto:') === true) return '`auto:N`';
   if (schema.type === 'boolean') return '';
