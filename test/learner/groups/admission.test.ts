@@ -70,16 +70,17 @@ describe('admission under any interleaving of actors and backend', () => {
   it('a restored learner computes the same adaptive bound from the steps that were recorded', () => {
     let risen = 0;
     fc.assert(
-      fc.property(limits, fates, choices, fc.nat(), (bounds, fateOf, moves, restart) => {
+      fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
         const adaptive = { ...bounds, isBoundAdaptive: true as const, maxSteps: 30 };
         const model = new FleetModel(adaptive, fateOf);
         for (const move of moves) model.move(move);
         model.drain();
         const { recorded } = model;
-        const { step, bound } = recorded[restart % recorded.length]!;
-        const restored = new Admission(adaptive, { step, version: step });
-        for (const { metrics } of recorded.slice(0, step)) restored.adaptBound(metrics);
-        assert.equal(restored.bound, bound);
+        for (const { step, bound } of recorded) {
+          const restored = new Admission(adaptive, { step, version: step });
+          for (const { metrics } of recorded.slice(0, step)) restored.adaptBound(metrics);
+          assert.equal(restored.bound, bound);
+        }
         const highest = Math.max(...recorded.map((each) => each.bound));
         assert(highest <= bounds.maxStepsOffPolicy);
         if (highest > 1) risen += 1;
