@@ -47,6 +47,14 @@ describe("the learner's configuration", () => {
     );
   });
 
+  it('the run configuration has the limit of a bound that adapts itself, and nothing new without one', () => {
+    const adaptive = RunConfig.parse(runConfig(fit('--max-steps-off-policy', 'auto:16'), found));
+    assert.deepEqual([adaptive.maxStepsOffPolicy, adaptive.isBoundAdaptive], [16, true]);
+    const fixed = runConfig(fit('--max-steps-off-policy', '4'), found);
+    assert.equal(fixed.maxStepsOffPolicy, 4);
+    assert(!('isBoundAdaptive' in fixed)); // so that older actors can read it
+  });
+
   it('the run configuration has the learning rate schedule with its final share', () => {
     const scheduleOf = (...flags: string[]) => runConfig(fit(...flags), found).schedule;
     const steady = { kind: 'constant', warmupSteps: 0, finalShare: 1 };
