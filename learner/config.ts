@@ -6,6 +6,7 @@ import {
   advantages,
   batching,
   type Fitted,
+  offPolicyFields,
   sampling,
   valuesOf,
 } from '../shared/run/hyperparameters.js';
@@ -78,13 +79,15 @@ export function runConfig(
     readonly examples?: Parameters<typeof supervisedOf>[1];
   },
 ): RunConfig {
+  const offPolicy = offPolicyFields(config.maxStepsOffPolicy);
   return {
     v: 2,
     run: config.run,
     seed: config.seed,
     ...found,
     sampling: valuesOf(sampling, config),
-    ...valuesOf(batching, config),
+    ...valuesOf(batching, { ...config, ...offPolicy }),
+    ...offPolicy,
     ...supervisedOf(config, examples),
     ...startOf(config),
     lora: { rank: config.loraRank, seed: config.seed },

@@ -9,7 +9,7 @@ import { isAbort } from '../shared/base/task-scope.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
 import { ticketBound } from '../shared/rl/capacity.js';
-import { fitToModel } from '../shared/run/hyperparameters.js';
+import { fitToModel, offPolicyFields } from '../shared/run/hyperparameters.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
@@ -85,7 +85,10 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   });
   const settings = { ...fitted, maxSteps: supervised?.maxSteps ?? fitted.maxSteps };
   const texts = canaryTexts({ task: openTask(task), dataset, tokenizer, seed, maxPositions });
-  const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
+  const trainTickets = ticketBound(
+    offPolicyFields(settings.maxStepsOffPolicy).maxStepsOffPolicy,
+    settings.groupsPerBatch,
+  );
   // Room for a whole evaluation: otherwise unanswered evaluation tickets would block training tickets.
   const evalTickets = evaluationTickets(
     Math.max(1, settings.evalProblems),

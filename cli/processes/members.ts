@@ -6,7 +6,11 @@ import { freePort } from './free-port.js';
 import type { ServiceName } from '../load-schema.js';
 import { accessWith, identitiesOf } from '../nats-server/keys.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
-import { batching } from '../../shared/run/hyperparameters.js';
+import {
+  batching,
+  type OffPolicyBound,
+  offPolicyFields,
+} from '../../shared/run/hyperparameters.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
 
@@ -172,9 +176,12 @@ export function usualConcurrency(
   settings: UpRequest['settings'],
 ): number | undefined {
   if (sampler === 'vllm' || sampler === 'sglang') return undefined;
-  const valueOf = (key: 'groupsPerBatch' | 'maxStepsOffPolicy') =>
-    Number(settings[key] ?? batching[key].fallback);
-  const tickets = ticketBound(valueOf('maxStepsOffPolicy'), valueOf('groupsPerBatch'));
+  const { maxStepsOffPolicy: bound, groupsPerBatch } = settings;
+  const { maxStepsOffPolicy } = offPolicyFields(
+    (bound ?? batching.maxStepsOffPolicy.fallback) as OffPolicyBound,
+  );
+  const groups = Number(groupsPerBatch ?? batching.groupsPerBatch.fallback);
+  const tickets = ticketBound(maxStepsOffPolicy, groups);
   return Math.min(mostGroups[sampler], Math.ceil(tickets / actors));
 }
 

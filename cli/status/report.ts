@@ -121,7 +121,11 @@ export function reportOf(state: RunState): StatusReport {
     staleness:
       stalenessMean === null || stalenessMax === null || config === undefined
         ? null
-        : { mean: stalenessMean, max: stalenessMax, bound: config.maxStepsOffPolicy },
+        : {
+            mean: stalenessMean,
+            max: stalenessMax,
+            bound: known('tickets/bound') ?? config.maxStepsOffPolicy,
+          },
     rolloutsPerSecond: rollouts === null || !seconds ? null : rollouts / seconds,
     evaluation:
       evaluation === undefined ? null : evaluationOf(evaluation.result, ago(evaluation.at)),

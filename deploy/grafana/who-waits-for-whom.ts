@@ -36,13 +36,14 @@ export const whoWaitsForWhom: Question = {
       title: 'Groups in progress',
       description:
         'Groups that actors are sampling and their limit; groups that they could be sampling, by which KEDA scales them; ' +
-        'groups with an outstanding ticket of the learner.',
+        'groups with an outstanding ticket of the learner, and the limit of those that the backend has not computed.',
       unit: 'short',
       queries: [
         { promql: `sum by (run) (${ofRun('rl_actor_inflight')})`, legend: 'sampling' },
         { promql: `sum by (run) (${ofRun('rl_actor_limit')})`, legend: 'limit of actors' },
         { promql: ofRun('rl_ticket_demand'), legend: 'demand' },
         { promql: ofRun('rl_tickets_outstanding'), legend: 'outstanding tickets' },
+        { promql: ofRun('rl_ticket_limit'), legend: 'limit of tickets' },
       ],
     },
     {

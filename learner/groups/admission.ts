@@ -1,5 +1,14 @@
 import type { RunConfig } from '../../shared/run/run-config.js';
-import { ticketBound, ticketRoom } from '../../shared/rl/capacity.js';
+import {
+  type AdaptiveBound,
+  firstBound,
+  nextBound,
+  nextTicketLimit,
+  type StepSupply,
+  type TicketLimit,
+  ticketBound,
+  ticketRoom,
+} from '../../shared/rl/capacity.js';
 import {
   freshness,
   type Rewind,
@@ -7,7 +16,7 @@ import {
   staleness as stalenessOf,
 } from '../../shared/rl/staleness.js';
 import { chooseGroups, nextInOrder, type WindowTicket } from '../../shared/rl/window.js';
-import { TicketTable, type TicketTableState } from './ticket-table.js';
+import { type TicketEntry, TicketTable, type TicketTableState } from './ticket-table.js';
 
 export interface AdmissionLimits
   extends
@@ -15,8 +24,10 @@ export interface AdmissionLimits
       RunConfig,
       'groupsPerBatch' | 'numSubsteps' | 'numMinibatches' | 'maxStepsOffPolicy' | 'windowPolicy'
     >,
-    Partial<Pick<RunConfig, 'sampleLag'>> {
+    Partial<Pick<RunConfig, 'sampleLag' | 'isBoundAdaptive'>> {
   readonly maxSteps: number; // of the run; Infinity: no limit
+  /** Whether only tickets are issued that the learner has a use for, instead of all that the law allows. */
+  readonly isFrugal?: boolean;
 }
 
 /** A ticket that may be issued now. */
@@ -43,6 +54,9 @@ export interface Minibatch<Group> {
  *
  * - **Capacity law**: at most `(maxStepsOffPolicy + 1) * groupsPerBatch` tickets are outstanding, checked after
  *   every issue. A ticket is issued only if the steps until its deadline have room for its group.
+ * - **Limit**: no more tickets are issued than the learner has a use for (`nextTicketLimit`), which the law always allows.
+ * - **Adaptive bound**: with `isBoundAdaptive`, tickets are issued for a smaller bound that follows the effective sample size
+ *   (`nextBound`). Everything else goes by `maxStepsOffPolicy`.
  * - **Deadline**: the last version that may train on a group: `issuedAtVersion + maxStepsOffPolicy` until the group
  *   arrives, then computed from the versions that sampled it, counting rewinds: from that of its oldest token or, with
  *   policy `tokens`, of its newest.
@@ -68,6 +82,10 @@ export class Admission<Group> {
   #publishedVersion: number;
   #offer: TicketOffer | undefined; // being published to the actors
   #taken: number[] = []; // orders in the step in progress
+  readonly #computed = new Set<number>(); // orders of taken groups that the backend has computed
+  #fewestReady: number | undefined; // since the newest confirmation
+  #limit: TicketLimit | undefined; // undefined: that of the law
+  #adaptive: AdaptiveBound | undefined;
   readonly #unconfirmed: number[][] = []; // orders of the steps before it, oldest first
 
   constructor(
@@ -85,6 +103,7 @@ export class Admission<Group> {
     this.#version = this.#confirmedVersion = start.version;
     this.#confirmedSteps = start.step;
     this.#publishedVersion = start.version;
+    this.#adaptive = limits.isBoundAdaptive === true ? firstBound : undefined;
     // By the capacity law the n-th outstanding ticket is due, at the latest, in the step that takes the n-th group.
     const { groupsPerBatch } = limits;
     this.table =
@@ -145,16 +164,50 @@ export class Admission<Group> {
     return this.#substepSize / this.#limits.numMinibatches;
   }
 
-  /** How many tickets may be issued now. */
+  /** How many tickets may be issued now: those that the law allows and the learner has a use for. */
   get room(): number {
+    const unfinished = this.table.outstanding - this.#computed.size;
+    // A learner that waits right now may wait for an actor that has gone with its tickets.
+    const allowed = this.ticketLimit * (this.#isStarved ? 2 : 1);
+    return Math.max(0, Math.min(this.lawfulRoom, Math.floor(allowed) - unfinished));
+  }
+
+  /** Whether the backend has nothing to compute, and too few groups have arrived for a minibatch. */
+  get #isStarved(): boolean {
+    const entries = this.table.entries();
+    const arrived = entries.filter(({ state }) => state === 'arrived').length;
+    const isComputing = entries.some(
+      ({ state, order }) => state === 'taken' && !this.#computed.has(order),
+    );
+    return !isComputing && arrived < this.minibatchSize;
+  }
+
+  /** How many tickets the capacity law allows to be issued now, for the current bound. */
+  get lawfulRoom(): number {
     return ticketRoom({
       groupsPerBatch: this.#limits.groupsPerBatch,
-      maxStepsOffPolicy: this.#limits.maxStepsOffPolicy,
+      maxStepsOffPolicy: this.bound,
       version: this.#confirmedVersion,
       samplingVersion: this.#samplingVersion,
       outstanding: this.table.outstanding,
       stepsLeft: this.#limits.maxSteps - this.#confirmedSteps,
     });
+  }
+
+  /** How many tickets may be outstanding now, apart from those whose groups the backend has computed. */
+  get ticketLimit(): number {
+    const bound = this.#ticketBound(this.bound);
+    return Math.min(this.#limit?.tickets ?? bound, bound);
+  }
+
+  /** The staleness for which tickets are issued now, in steps; at most `maxStepsOffPolicy`. */
+  get bound(): number {
+    const { maxStepsOffPolicy } = this.#limits;
+    return Math.min(maxStepsOffPolicy, this.#adaptive?.steps ?? Infinity);
+  }
+
+  #ticketBound(steps: number): number {
+    return ticketBound(steps, this.#limits.groupsPerBatch);
   }
 
   /** Whether `offer` would offer a ticket. */
@@ -275,11 +328,52 @@ export class Admission<Group> {
     return { orders, groups, version, staleness, substep, isLastOfSubstep, isLastOfStep };
   }
 
+  /** Records that the backend has computed a minibatch. */
+  recordComputed(orders: readonly number[]): void {
+    for (const order of orders) {
+      if (this.table.entry(order)?.state === 'taken') this.#computed.add(order); // not put back meanwhile
+    }
+    const isAtHand = ({ state, order }: TicketEntry<Group>) =>
+      state === 'arrived' || (state === 'taken' && !this.#computed.has(order));
+    const ready = this.table.entries().filter(isAtHand).length;
+    this.#fewestReady = Math.min(this.#fewestReady ?? ready, ready);
+  }
+
+  /**
+   * Adapts the limit on tickets to the step that was just confirmed, if the admission is frugal. The first step of a session
+   * only starts it, since it includes the start of the actors.
+   */
+  adaptLimit(time: Omit<StepSupply, 'fewestReady'>): void {
+    const { groupsPerBatch, isFrugal = false } = this.#limits;
+    if (!isFrugal) return;
+    const supply = { ...time, fewestReady: this.#fewestReady ?? 0 };
+    const most = this.#ticketBound(this.bound);
+    const sizes = { groupsPerBatch, minibatchSize: this.minibatchSize, most };
+    this.#limit =
+      this.#limit === undefined
+        ? { tickets: most, idleShare: 0 }
+        : nextTicketLimit(this.#limit, supply, sizes);
+    this.#fewestReady = undefined;
+  }
+
+  /**
+   * Adapts the bound for tickets to a confirmed step, if it is adaptive. A restored learner calls it with each step of its
+   * history, in order.
+   *
+   * @param metrics of the step, by their names in `metrics.jsonl`.
+   */
+  adaptBound(metrics: Readonly<Record<string, number>>): void {
+    if (this.#adaptive === undefined) return;
+    const age = { essRatio: metrics['ess_ratio'], staleness: metrics['staleness/mean'] };
+    this.#adaptive = nextBound(this.#adaptive, age, this.#limits.maxStepsOffPolicy);
+  }
+
   /** Marks the groups of the oldest unconfirmed step as trained: the backend has confirmed it. */
   confirmStep(): void {
     const orders = this.#unconfirmed.shift();
     if (orders === undefined) throw new Error('no step waits for its confirmation');
     this.table.train(orders);
+    for (const order of orders) this.#computed.delete(order);
     this.#confirmedVersion += 1;
     this.#confirmedSteps += 1;
   }
@@ -291,7 +385,9 @@ export class Admission<Group> {
    * @param substeps optimizer steps already taken; 0: there is no step.
    */
   cutShort(substeps: number): void {
-    this.table.putBack(this.#taken.slice(substeps * this.#substepSize));
+    const unused = this.#taken.slice(substeps * this.#substepSize);
+    this.table.putBack(unused);
+    for (const order of unused) this.#computed.delete(order);
     if (substeps > 0) this.#closeStep(substeps * this.#substepSize);
     this.#taken = [];
   }
@@ -312,10 +408,10 @@ export class Admission<Group> {
   }
 
   #assertLaw(): void {
-    const { maxStepsOffPolicy, groupsPerBatch } = this.#limits;
-    const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
-    if (this.table.outstanding > bound) {
-      throw new Error(`${this.table.outstanding} tickets are outstanding, the law allows ${bound}`);
+    const { outstanding } = this.table;
+    const allowed = this.#ticketBound(this.#limits.maxStepsOffPolicy);
+    if (outstanding > allowed) {
+      throw new Error(`${outstanding} tickets are outstanding, the law allows ${allowed}`);
     }
   }
 }

@@ -12,7 +12,7 @@ const ticketsOutstanding = new Gauge({
 });
 const ticketDemand = new Gauge({
   name: 'rl_ticket_demand',
-  help: 'Groups that actors could be sampling: unanswered tickets, and those that the capacity law would allow besides.',
+  help: 'Groups that actors could be sampling: unanswered tickets, and those that could be issued besides.',
 });
 
 export interface IssuerOptions<Group> {
@@ -28,7 +28,7 @@ export interface IssuerOptions<Group> {
 }
 
 /**
- * Issues tickets one after another, in order, whenever the capacity law leaves room and the pace wants one: each skipped,
+ * Issues tickets one after another, in order, whenever the admission has room and the pace wants one: each skipped,
  * dead or trained group makes room for exactly one ticket. The second attempt of a stale ticket goes first,
  * since it replaces the first attempt. Resolves when `signal` aborts.
  *

@@ -1,3 +1,4 @@
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { type TicketDemand, ticketsWanted } from '../../shared/rl/capacity.js';
 
 /** Decides when the next ticket that the capacity law allows is issued. */
@@ -9,9 +10,14 @@ export interface Pace {
 }
 
 /**
- * Issues tickets as early as the capacity law allows. For synchronous training, where the version of a ticket does not
- * depend on the moment of its issue, and for a sample lag, which needs all tickets of a version to be issued by it.
+ * Whether the learner chooses when to issue a ticket that the capacity law allows. In synchronous training the version of a
+ * ticket does not depend on the moment of its issue, and a sample lag needs all tickets of a version to be issued by it.
  */
+export function isPaced(config: Pick<RunConfig, 'maxStepsOffPolicy' | 'sampleLag'>): boolean {
+  return config.maxStepsOffPolicy > 0 && config.sampleLag === 0;
+}
+
+/** Issues tickets as early as the capacity law allows. */
 export const unpaced: Pace = {
   isWanted: () => Promise.resolve(true),
   reset: () => undefined,

@@ -14,6 +14,25 @@ export const publishLagStats = new StatTable<number>([
   },
 ]);
 
+/** Recorded with each step. */
+export const ticketStats = new StatTable<{
+  readonly ticketLimit: number;
+  readonly bound: number;
+}>([
+  {
+    jsonl: 'tickets/bound',
+    prometheus: 'rl_ticket_bound_steps',
+    help: 'The staleness for which tickets are issued, in steps: max_steps_off_policy, or less with auto.',
+    of: ({ bound }) => bound,
+  },
+  {
+    jsonl: 'tickets/limit',
+    prometheus: 'rl_ticket_limit',
+    help: "Tickets that may be outstanding, apart from those whose groups the backend has computed: the capacity law's bound, or fewer while groups wait for the learner.",
+    of: ({ ticketLimit }) => ticketLimit,
+  },
+]);
+
 export interface StepEventsOptions {
   readonly idle: IdleClock;
   /** Current metrics of other parts of the run, by the names of `metrics.jsonl`. */

@@ -6,6 +6,7 @@ import type { LearnerConfig } from '../config.js';
 import type { Meter } from '../cost/meter.js';
 import { TokenAccount } from '../cost/token-account.js';
 import { Admission } from '../groups/admission.js';
+import { isPaced } from '../groups/ticket-pace.js';
 import { GroupReceiver, type ArrivedGroup } from '../groups/group-receiver.js';
 import { Certificates } from '../groups/certificates.js';
 import { GroupStats } from '../groups/group-stats.js';
@@ -20,6 +21,7 @@ import { CanarySource } from '../step/canary-source.js';
 import { ActorAudit } from '../step/actor-audit.js';
 import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
+import { needsWholeBatch } from '../step/minibatch-pass.js';
 import { Publisher } from '../step/publisher.js';
 import { VersionAudit } from '../step/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
@@ -118,8 +120,11 @@ export function makeParts(
     isBroken: (probe) => scope.track(isPolicyBroken(run, config.sampling.temperature, probe)),
     log,
   });
+  // A batch that is sent as a whole leaves the backend idle while it is collected, whatever has arrived.
+  const isFrugal =
+    isPaced(config) && !needsWholeBatch(config) && settings.ticketsAhead === undefined;
   const admission = new Admission<ArrivedGroup>(
-    { ...config, maxSteps },
+    { ...config, maxSteps, isFrugal },
     { step, version, ...(table === undefined ? {} : { table }), rewinds },
   );
   const holdTimes = new HoldTimes({

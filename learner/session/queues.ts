@@ -15,7 +15,7 @@ import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
-import { type Pace, TicketPace, unpaced } from '../groups/ticket-pace.js';
+import { isPaced, type Pace, TicketPace, unpaced } from '../groups/ticket-pace.js';
 import type { TicketWatch } from '../groups/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, ticketWatch, type WatchedTickets } from './report-held-tickets.js';
@@ -156,10 +156,9 @@ const demandEveryMs = 50; // less than the time in which actors take the tickets
 
 /** The pace of training tickets: just in time, unless their versions would then not be those that the run asks for. */
 function ticketPace({ broker, settings, config, log }: QueueOptions): Pace {
-  const { groupsPerBatch, maxStepsOffPolicy, sampleLag } = config;
-  if (maxStepsOffPolicy === 0 || sampleLag > 0) return unpaced;
+  if (!isPaced(config)) return unpaced;
   return new TicketPace({
-    ahead: settings.ticketsAhead ?? usualTicketsAhead(groupsPerBatch),
+    ahead: settings.ticketsAhead ?? usualTicketsAhead(config.groupsPerBatch),
     read: () =>
       broker.tickets.demand().catch((caught: unknown) => {
         log.debug({ reason: errorText(caught) }, 'demand for tickets not read');

@@ -7,7 +7,7 @@ import {
   ratioBounds,
   type LossSetting,
 } from '../../shared/rl/losses.js';
-import { advantages, settingsOf } from '../../shared/run/hyperparameters.js';
+import { advantages, offPolicyFields, settingsOf } from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
 import type { Batches } from './training.js';
 
@@ -73,7 +73,8 @@ export function checkObjective(
   checkLoss(settings, addIssue);
   checkCorrection(settings, addIssue);
   if (settings.windowPolicy === 'tokens') checkTokens(settings, addIssue);
-  const { loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } = settings;
+  const { loss, mask, advantage, numSubsteps, allowUncorrected } = settings;
+  const { maxStepsOffPolicy } = offPolicyFields(settings.maxStepsOffPolicy);
   if (
     losses[loss].scaledBy === undefined &&
     numSubsteps > 1 &&

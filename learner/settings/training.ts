@@ -2,7 +2,14 @@ import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { Schedule } from '../../shared/rl/learning-rate.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import { adam, batching, sampling, settingsOf } from '../../shared/run/hyperparameters.js';
+import {
+  adam,
+  batching,
+  OffPolicyBound,
+  offPolicyFields,
+  sampling,
+  settingsOf,
+} from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number, string } from '../../shared/service/config-fields.js';
 import { TaskSettings } from '../../shared/tasks/registry.js';
 import type { Duration } from './run-control.js';
@@ -18,18 +25,23 @@ export type Task = z.infer<typeof Task>;
 export const Batches = z.object({
   ...settingsOf(sampling),
   ...settingsOf(batching),
+  maxStepsOffPolicy: OffPolicyBound.default(batching.maxStepsOffPolicy.fallback).describe(
+    batching.maxStepsOffPolicy.help,
+  ),
   ticketsAhead: int
     .positive()
     .optional()
     .describe(
       'tickets that may wait for an actor; more are issued only when actors ask for them, so that data is fresh. By default ' +
-        'a quarter of --groups-per-batch; as many as --max-steps-off-policy allows issues all of them at once.',
+        'a quarter of --groups-per-batch, and none are issued for groups that would only wait for the learner; if it is given, ' +
+        'they are. As many as --max-steps-off-policy allows issues all of them at once.',
     ),
 });
 export type Batches = z.infer<typeof Batches>;
 
 export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): void {
-  const { groupsPerBatch, numSubsteps, numMinibatches, sampleLag, maxStepsOffPolicy } = batches;
+  const { groupsPerBatch, numSubsteps, numMinibatches, sampleLag } = batches;
+  const { maxStepsOffPolicy, isBoundAdaptive } = offPolicyFields(batches.maxStepsOffPolicy);
   if (maxStepsOffPolicy === 0 && batches.windowPolicy !== 'wait') {
     addIssue(
       'windowPolicy',
@@ -49,6 +61,12 @@ export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): voi
         ? '--max-steps-off-policy 0 trains synchronously'
         : '--sample-lag delays them';
     addIssue('ticketsAhead', `${why}, so all tickets of a version are issued at once; remove it`);
+  }
+  if (isBoundAdaptive === true && sampleLag > 0) {
+    addIssue(
+      'sampleLag',
+      `it fixes the age of the data, and --max-steps-off-policy ${batches.maxStepsOffPolicy} lets it change; give a number of versions`,
+    );
   }
   if (sampleLag > maxStepsOffPolicy) {
     addIssue('sampleLag', `--max-steps-off-policy allows ${maxStepsOffPolicy}`);

@@ -1,5 +1,6 @@
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
+import type { Changes } from '../../shared/base/changes.js';
 import type { Admission, Minibatch } from '../groups/admission.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { IdleClock } from './idle-clock.js';
@@ -20,7 +21,8 @@ export interface CollectedStepOptions {
   readonly learningRates: LearningRateSchedule;
   readonly idle: IdleClock;
   readonly scope: TaskScope;
-  readonly admission: Pick<Admission<ArrivedGroup>, 'rewinds'>;
+  readonly admission: Pick<Admission<ArrivedGroup>, 'rewinds' | 'recordComputed'>;
+  readonly changes: Pick<Changes, 'notify'>;
 }
 
 /**
@@ -78,14 +80,18 @@ export class CollectedStep {
   }
 
   async #send(minibatches: readonly Minibatch<ArrivedGroup>[]): Promise<void> {
-    const { run, config, idle, scope, admission } = this.#options;
+    const { run, config, idle, scope, admission, changes } = this.#options;
     const { version } = minibatches[0]!; // the version rises only after the last minibatch of a step
     const { maxStepsOffPolicy } = config;
     const law = { version, maxStepsOffPolicy, rewinds: admission.rewinds };
     const scored = minibatches.map(({ groups }) => groups.map(({ scored }) => scored));
     const prepared = await idle.during(prepareMinibatches(this.#options, config, scored, law));
-    minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
-      const result = sendMinibatch(run, config, prepared[i]!);
+    minibatches.forEach(({ orders, groups, staleness, substep, isLastOfSubstep }, i) => {
+      const result = sendMinibatch(run, config, prepared[i]!).then((computed) => {
+        admission.recordComputed(orders);
+        changes.notify();
+        return computed;
+      });
       this.#results.push(scope.track(idle.during(result)));
       groups.forEach((group, g) => {
         this.#trained.push({ group, staleness: staleness[g]!, substep });

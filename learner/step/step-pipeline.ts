@@ -19,6 +19,7 @@ import {
   publishLagStats,
   StepEvents,
   type StepEventsOptions,
+  ticketStats,
 } from '../report/step-event.js';
 import type { GiveUp } from '../stop/give-up.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
@@ -207,9 +208,13 @@ export class StepPipeline {
         ...report,
         ...prefixed('groups', admission.table.counts),
         ...publishLagStats.record(admission.publishLag),
+        ...ticketStats.record(admission),
       },
       optimized,
     );
+    const { seconds = 0, idle_seconds: idleSeconds = 0 } = event.metrics;
+    admission.adaptLimit({ seconds, idleSeconds });
+    admission.adaptBound(event.metrics);
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
     return { event, isHealthy: this.#giveUp.checkStep(event), candidate };
   }

@@ -103,6 +103,6 @@ export class Training implements Trainer {
     const { admission } = this.#options;
     const arrived = admission.table.entries().filter(({ state }) => state === 'arrived').length;
     if (arrived >= admission.minibatchSize) return 'window';
-    return admission.publishLag > 0 && admission.room === 0 ? 'version' : 'groups';
+    return admission.publishLag > 0 && admission.lawfulRoom === 0 ? 'version' : 'groups';
   }
 }

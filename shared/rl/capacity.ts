@@ -62,6 +62,107 @@ export function usualTicketsAhead(groupsPerBatch: number): number {
   return Math.ceil(groupsPerBatch / 4);
 }
 
+/** The number of tickets that the learner has a use for, and what it depends on. */
+export interface TicketLimit {
+  readonly tickets: number; // not an integer
+  readonly idleShare: number; // of the learner's time, a mean over about 64 steps
+}
+
+/** How the learner fared during a step. */
+export interface StepSupply {
+  readonly seconds: number; // from the confirmation of the step before to its own
+  readonly idleSeconds: number; // of these, in which the backend had no work
+  /**
+   * The fewest groups at hand whenever the backend had computed a minibatch: those that had arrived, or were sent to it and
+   * not computed yet.
+   */
+  readonly fewestReady: number;
+}
+
+/**
+ * Adapts the limit on tickets to the step that was just confirmed. It limits the outstanding tickets apart from those whose
+ * groups the backend has computed. The law says how many tickets may be outstanding, and this limit how many are of
+ * use: a group that waits for a backend that always has work only grows old.
+ *
+ * While the learner hardly ever waits, each step lowers the limit by a quarter of the groups that were never needed: those
+ * at hand beyond the next minibatch and a reserve. A step in which the learner waited raises it by as many groups as could have been
+ * trained in that time. So a learner that keeps waiting, for whatever reason, has the law's limit.
+ *
+ * The limit follows what the learner sees and needs no model of the rest: slower actors, fewer of them, evaluations, skipped groups
+ * and longer answers all show as groups that come late.
+ *
+ * @param sizes.most the law's bound.
+ * @returns a limit from `groupsPerBatch`, with which sampling and training take turns, to `most`.
+ */
+export function nextTicketLimit(
+  limit: TicketLimit,
+  { seconds, idleSeconds, fewestReady }: StepSupply,
+  sizes: { readonly groupsPerBatch: number; readonly minibatchSize: number; readonly most: number },
+): TicketLimit {
+  const { groupsPerBatch, minibatchSize, most } = sizes;
+  const share = seconds > 0 ? Math.min(1, idleSeconds / seconds) : 0;
+  const idleShare = limit.idleShare + (share - limit.idleShare) / 64;
+  const within = (tickets: number): TicketLimit => ({
+    tickets: Math.min(most, Math.max(groupsPerBatch, tickets)),
+    idleShare,
+  });
+  if (share > hardlyEver) return within(limit.tickets + (groupsPerBatch * share) / (1 - share));
+  if (idleShare > hardlyEver) return within(limit.tickets);
+  const reserve = groupsPerBatch / 4;
+  return within(limit.tickets - Math.max(0, fewestReady - minibatchSize - reserve) / 4);
+}
+
+const hardlyEver = 0.01; // share of the time in which a learner waits that hardly ever does
+
+/** The bound on staleness for which tickets are issued, where it follows the effective sample size. */
+export interface AdaptiveBound {
+  readonly steps: number; // from 1 to the limit, which is the bound of the law
+  readonly goodSteps: number; // in a row at this bound, with a high effective sample size
+  /** Steps until everything is trained on that was issued under a larger bound. */
+  readonly settling: number;
+}
+
+/** What a step has recorded about its data; undefined for a step without tokens. */
+export interface StepAge {
+  readonly essRatio: number | undefined; // effective sample size as a share of the tokens
+  readonly staleness: number | undefined; // mean of its groups, in steps
+}
+
+export const firstBound: AdaptiveBound = { steps: 1, goodSteps: 0, settling: 0 };
+
+/**
+ * Adapts the bound on staleness to a step: it rises by one after three steps in a row whose data was about as old as it allows and had
+ * an effective sample size of at least 0.95 of its tokens, and it is halved by a step below 0.9, counted from the age of
+ * that step's data if that was younger. Steps in between keep it. After a fall it stays for as many steps as it takes until all
+ * groups are trained on that were requested before, because they still show the effect of the larger bound.
+ *
+ * It depends only on what the steps have recorded. So a learner that is restored from a checkpoint computes the same bound
+ * from the history, and there is no state that could disagree with it. Only the room for tickets follows it: what may be trained
+ * on is decided by the limit.
+ */
+export function nextBound(
+  bound: AdaptiveBound,
+  { essRatio, staleness }: StepAge,
+  limit: number,
+): AdaptiveBound {
+  const { steps, settling } = bound;
+  if (settling > 0) return { steps, goodSteps: 0, settling: settling - 1 };
+  if (essRatio === undefined || staleness === undefined) return bound;
+  if (essRatio < lowEss) {
+    const halved = Math.max(1, Math.round(Math.min(steps, staleness) / 2));
+    return { steps: halved, goodSteps: 0, settling: halved < steps ? steps + 1 : 0 };
+  }
+  if (essRatio < highEss) return { steps, goodSteps: 0, settling };
+  if (staleness < steps - 0.5) return bound; // says nothing about data as old as the bound
+  const goodSteps = bound.goodSteps + 1;
+  if (goodSteps < stepsToRise) return { steps, goodSteps, settling };
+  return { steps: Math.min(limit, steps + 1), goodSteps: 0, settling };
+}
+
+const lowEss = 0.9;
+const highEss = 0.95;
+const stepsToRise = 3;
+
 /** The law's bound: the maximum number of outstanding tickets at any time. */
 export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): number {
   return (maxStepsOffPolicy + 1) * groupsPerBatch;

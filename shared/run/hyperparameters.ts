@@ -59,7 +59,8 @@ export const batching = {
   maxStepsOffPolicy: hyperparameter(
     z.int().min(0),
     2,
-    'how many versions old the data of a step may be; 0 trains synchronously.',
+    'how many versions old the data of a step may be; 0 trains synchronously. With auto:N at most N: the age for which tickets are issued ' +
+      'starts at 1, rises while ess_ratio is at least 0.95, and is halved below 0.9.',
   ),
   sampleLag: hyperparameter(
     z.int().min(0),
@@ -74,6 +75,28 @@ export const batching = {
       'tokens beyond the bound are masked when it is trained on.',
   ),
 };
+
+const expectedBound = 'expected a whole number of at least 0, or auto:N with N of at least 1';
+
+/** A bound on staleness as it is set: a number of versions, or `auto:` and the limit of a bound that adapts itself. */
+export const OffPolicyBound = z.union(
+  [
+    z.coerce.number().pipe(z.int().min(0)),
+    z.string().regex(/^auto:[1-9]\d*$/, { error: expectedBound }),
+  ],
+  { error: expectedBound },
+);
+export type OffPolicyBound = z.infer<typeof OffPolicyBound>;
+
+/** @param bound as given; it may be the text of a number. */
+export function offPolicyFields(bound: OffPolicyBound): {
+  readonly maxStepsOffPolicy: number;
+  readonly isBoundAdaptive?: true;
+} {
+  const isAdaptive = String(bound).startsWith('auto:');
+  const maxStepsOffPolicy = Number(String(bound).replace('auto:', ''));
+  return { maxStepsOffPolicy, ...(isAdaptive && { isBoundAdaptive: true }) };
+}
 
 export const advantages = {
   advantage: hyperparameter(

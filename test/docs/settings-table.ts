@@ -43,6 +43,9 @@ interface JsonSchema {
   readonly description?: string;
   readonly default?: unknown;
   readonly enum?: readonly string[];
+  readonly const?: string;
+  readonly anyOf?: readonly JsonSchema[];
+  readonly pattern?: string;
   readonly format?: string;
   readonly minimum?: number;
   readonly exclusiveMinimum?: number;
@@ -75,6 +78,9 @@ function commandTables(): string {
 
 function valuesOf(schema: JsonSchema): string {
   if (schema.enum !== undefined) return schema.enum.map((value) => `\`${value}\``).join(', ');
+  if (schema.const !== undefined) return `\`${schema.const}\``;
+  if (schema.anyOf !== undefined) return schema.anyOf.map(valuesOf).join(', or ');
+  if (schema.pattern?.startsWith('^auto:') === true) return '`auto:N`';
   if (schema.type === 'boolean') return '';
   if (schema.type === 'integer') return `whole${boundsOf(schema)}`;
   if (schema.type === 'number') return `number${boundsOf(schema)}`;

@@ -8,9 +8,9 @@ export const simulatedPage = 'docs/performance.md';
 export const simulatedTables: Readonly<Record<string, string>> = {
   'the loop': 'npm run simulate',
   'few groups in flight':
-    'npm run simulate -- --policies wait,just-in-time,tokens --bounds 4,8,16 --groups-in-flight 24',
+    'npm run simulate -- --policies wait,just-in-time,paced,tokens --bounds 4,8,16 --groups-in-flight 24',
   'short answers':
-    'npm run simulate -- --policies wait,fresh --bounds 2,4,8 --sigma 0.5 --slots 160',
+    'npm run simulate -- --policies just-in-time,paced --bounds 2,4,8,16 --sigma 0.5 --num-minibatches 4',
   'more spare answers': 'npm run simulate -- --policies spare --bounds 2,4 --spare-answers 4',
 };
 

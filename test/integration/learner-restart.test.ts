@@ -3,6 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
+import { firstBound, nextBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { gate, until } from '../support/broker.js';
@@ -17,6 +18,7 @@ describe('a learner that ends in the middle', limits, () => {
     const flags = {
       'max-steps': 14,
       'checkpoint-every-steps': 3,
+      'max-steps-off-policy': 'auto:4',
       schedule: 'linear',
       'final-rate-share': 0,
       'replay-share': 0.5,
@@ -68,6 +70,13 @@ describe('a learner that ends in the middle', limits, () => {
     // The learning rate falls linearly across both sessions.
     for (const { step, learning_rate: rate } of metrics) {
       assert(Math.abs(rate! - 0.02 * (1 - (step! - 1) / 14)) < 1e-12, `${rate} at step ${step}`);
+    }
+    // So does the bound for tickets, which the second learner computed from the history.
+    let bound = firstBound;
+    for (const metrics of await ground.metrics()) {
+      assert.equal(metrics['tickets/bound'], bound.steps, `step ${metrics['step']}`);
+      const [essRatio, staleness] = [metrics['ess_ratio'], metrics['staleness/mean']];
+      bound = nextBound(bound, { essRatio, staleness }, 4);
     }
     await assertNothingLeft(ground);
   });

@@ -47,6 +47,14 @@ describe("the learner's configuration", () => {
     );
   });
 
+  it('the run configuration has the limit of a bound that adapts itself, and nothing new without one', () => {
+    const adaptive = RunConfig.parse(runConfig(fit('--max-steps-off-policy', 'auto:16'), found));
+    assert.deepEqual([adaptive.maxStepsOffPolicy, adaptive.isBoundAdaptive], [16, true]);
+    const fixed = runConfig(fit('--max-steps-off-policy', '4'), found);
+    assert.equal(fixed.maxStepsOffPolicy, 4);
+    assert(!('isBoundAdaptive' in fixed)); // so that older actors can read it
+  });
+
   it('the run configuration has the learning rate schedule with its final share', () => {
     const scheduleOf = (...flags: string[]) => runConfig(fit(...flags), found).schedule;
     const steady = { kind: 'constant', warmupSteps: 0, finalShare: 1 };
@@ -108,6 +116,16 @@ describe("the learner's configuration", () => {
     [
       ['--num-minibatches', '5'],
       /--num-minibatches .* must divide --groups-per-batch, which is 64/,
+    ],
+    [
+      ['--max-steps-off-policy', 'auto:0'],
+      /--max-steps-off-policy .* whole number of at least 0, or auto:N with N of at least 1/,
+    ],
+    [['--max-steps-off-policy', 'auto'], /--max-steps-off-policy .* or auto:N/],
+    [['--max-steps-off-policy', '-1'], /--max-steps-off-policy .* at least 0/],
+    [
+      ['--max-steps-off-policy', 'auto:4', '--sample-lag', '1'],
+      /--sample-lag .* fixes the age of the data, and --max-steps-off-policy auto:4 lets it change/,
     ],
     [
       ['--window-policy', 'drop', '--max-steps-off-policy', '0'],

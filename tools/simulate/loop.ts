@@ -38,14 +38,15 @@ class Loop {
   readonly #measures: Measures;
   readonly #tickets: TicketOffer[] = []; // issued, and with no actor yet
   readonly #publishedAt: number[] = [0]; // seconds, by version
-  #ready = 0; // groups that have arrived and are not taken
   #backendFreeAt = 0; // seconds
+  #confirmedAt = 0; // seconds
+  #idleSeconds = 0; // of the backend since then
 
   constructor(setting: Setting, policy: Policy, trace: Trace) {
     this.#setting = setting;
     this.#policy = policy;
     this.#trace = trace;
-    const { window, bound } = policy;
+    const { window, bound, isFrugal = false } = policy;
     this.#admission = new Admission(
       {
         groupsPerBatch: setting.groupsPerBatch,
@@ -54,6 +55,7 @@ class Loop {
         maxStepsOffPolicy: bound,
         windowPolicy: window,
         maxSteps: setting.steps,
+        isFrugal,
       },
       { step: 0, version: 0 },
     );
@@ -100,8 +102,8 @@ class Loop {
 
   /** Groups that actors could begin now. */
   get #freeActors(): number {
-    const { groupsInFlight = Infinity, maxReady = Infinity } = this.#policy;
-    return this.#ready < maxReady ? groupsInFlight - this.#pool.groupsInFlight : 0;
+    const { groupsInFlight = Infinity } = this.#policy;
+    return groupsInFlight - this.#pool.groupsInFlight;
   }
 
   #start(): boolean {
@@ -120,37 +122,45 @@ class Loop {
     const { isAdopting = false } = this.#policy;
     const sampledBy = isAdopting ? [version, this.#admission.publishedVersion] : [version];
     this.#admission.arrive(order, group, sampledBy, attempt);
-    this.#ready += 1;
     this.#act();
   }
 
   /** Refuses groups that are too old, and sends minibatches to the backend, at most two steps ahead as in the learner. */
   #train(): void {
     for (const { group } of this.#admission.refuseStale()) {
-      this.#ready -= 1;
       this.#measures.drop(group);
     }
     for (;;) {
       const { version, unconfirmedSteps } = this.#admission;
       const minibatch = unconfirmedSteps < 2 ? this.#admission.cut() : undefined;
       if (minibatch === undefined) return;
-      this.#ready -= minibatch.groups.length;
       this.#send(minibatch, version);
     }
   }
 
-  #send({ groups, isLastOfStep }: Minibatch<SampledGroup>, version: number): void {
-    const { stepSeconds, numMinibatches, publishSeconds } = this.#setting;
+  #send({ orders, groups, isLastOfStep }: Minibatch<SampledGroup>, version: number): void {
+    const { stepSeconds, numMinibatches } = this.#setting;
     const startsAt = Math.max(this.#time.now, this.#backendFreeAt);
+    this.#idleSeconds += startsAt - this.#backendFreeAt;
     this.#backendFreeAt = startsAt + stepSeconds / numMinibatches;
     this.#measures.train(groups, version);
-    if (!isLastOfStep) return;
     this.#time.plan(this.#backendFreeAt, () => {
-      this.#admission.confirmStep();
-      this.#time.plan(this.#time.now + publishSeconds, () => {
-        this.#publish(version + 1);
-      });
+      this.#admission.recordComputed(orders);
+      if (isLastOfStep) this.#confirm(version);
       this.#act();
+    });
+  }
+
+  #confirm(version: number): void {
+    const { publishSeconds } = this.#setting;
+    const { now } = this.#time;
+    this.#admission.confirmStep();
+    const seconds = now - this.#confirmedAt;
+    this.#admission.adaptLimit({ seconds, idleSeconds: this.#idleSeconds });
+    this.#idleSeconds = 0;
+    this.#confirmedAt = now;
+    this.#time.plan(now + publishSeconds, () => {
+      this.#publish(version + 1);
     });
   }
 

@@ -12,8 +12,8 @@ export interface Policy {
   readonly groupsInFlight?: number | undefined;
   /** Tickets that may wait for an actor, as in the product; as many as the capacity law allows unless given. */
   readonly ticketsAhead?: number;
-  /** No group is started while this many wait to be trained on. */
-  readonly maxReady?: number;
+  /** Only tickets are issued that the learner has a use for, as in the product. */
+  readonly isFrugal?: boolean;
   /** A running answer adopts a new version between two tokens. */
   readonly isAdopting?: boolean;
   /** Answers sampled beyond the group's size; the slowest ones are cancelled. */
@@ -71,7 +71,7 @@ export const policies = {
     isExact: false,
     decide: ({ setting: { groupsPerBatch } }) => {
       const ticketsAhead = usualTicketsAhead(groupsPerBatch);
-      return { window: 'tokens', isAdopting: true, ticketsAhead };
+      return { window: 'tokens', isAdopting: true, isFrugal: true, ticketsAhead };
     },
   },
   'longest-first': {
@@ -91,19 +91,19 @@ export const policies = {
     isExact: false,
     decide: ({ options: { spareAnswers } }) => ({ window: 'wait', spareAnswers }),
   },
-  fresh: {
-    about: 'wait; an actor starts a group only while less than a batch waits to be trained on',
-    isExact: true,
-    decide: ({ setting: { groupsPerBatch } }) => {
-      return { window: 'wait', ticketsAhead: 0, maxReady: groupsPerBatch };
-    },
-  },
   'just-in-time': {
     about:
       'wait; a quarter of a batch of tickets waits for actors at most (see --groups-in-flight)',
     isExact: true,
     decide: ({ setting: { groupsPerBatch } }) => {
       return { window: 'wait', ticketsAhead: usualTicketsAhead(groupsPerBatch) };
+    },
+  },
+  paced: {
+    about: 'just-in-time, and only tickets that the learner has a use for: the rule of a run',
+    isExact: true,
+    decide: ({ setting: { groupsPerBatch } }) => {
+      return { window: 'wait', ticketsAhead: usualTicketsAhead(groupsPerBatch), isFrugal: true };
     },
   },
 } as const satisfies Record<string, NamedPolicy>;

@@ -117,7 +117,7 @@ function titleMarkup(state: RunView): string {
         ? `${config.model.name} on examples (${config.supervised?.data ?? ''}), ${config.loss.name}, ` +
           `${config.supervised?.batch.size ?? ''} ${config.supervised?.batch.by ?? ''} a step`
         : `${config.model.name} on ${config.task.name}, ${config.loss.name}, groups of ${config.groupSize}, ` +
-          `${config.groupsPerBatch} a step, max_steps_off_policy ${config.maxStepsOffPolicy}`;
+          `${config.groupsPerBatch} a step, max_steps_off_policy ${config.isBoundAdaptive === true ? 'auto:' : ''}${config.maxStepsOffPolicy}`;
   return (
     element(
       'h1',

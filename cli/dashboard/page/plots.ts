@@ -176,8 +176,12 @@ function evalPoints({ evals }: History, rate: 'sampled' | 'greedy'): ChartPoint[
   return thinned(evals.map((result) => ({ x: result.version, y: result[rate] })));
 }
 
-/** The bound on staleness, as a line. */
-function bound({ steps }: History, config: RunConfig | undefined): Omit<ChartSeries, 'color'>[] {
+/** The bound on staleness, as a line: where it adapts itself, that of each step. */
+function bound(history: History, config: RunConfig | undefined): Omit<ChartSeries, 'color'>[] {
+  if (config?.isBoundAdaptive === true) {
+    return [{ name: 'bound', points: pointsOf(history, (metrics) => metrics['tickets/bound']) }];
+  }
+  const { steps } = history;
   const [first, last] = [steps[0], steps.at(-1)];
   if (config === undefined || first === undefined || last === undefined) return [];
   const points = [first, last].map(({ step }) => ({ x: step, y: config.maxStepsOffPolicy }));

@@ -133,6 +133,7 @@ describe('the actors of a run', () => {
     assert.equal(each('onnx', 2, small), 12);
     assert.equal(each('onnx', 5, small), 5);
     assert.equal(each('onnx', 2, { ...small, maxStepsOffPolicy: 0 }), 4);
+    assert.equal(each('onnx', 2, { ...small, maxStepsOffPolicy: 'auto:2' }), 12);
     assert.deepEqual([each('onnx', 2), each('tinker', 1)], [16, 32]); // 192 tickets
     assert.equal(each('vllm', 1), undefined); // the actor finds out
   });

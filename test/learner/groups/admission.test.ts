@@ -12,12 +12,15 @@ const limits = fc
     maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
     sampleLag: fc.constantFrom(0, 0, 1, 2),
     windowPolicy: fc.constantFrom('wait', 'drop', 'tokens'),
+    isFrugal: fc.boolean(),
+    isBoundAdaptive: fc.constantFrom(true, undefined),
     maxSteps: fc.integer({ min: 1, max: 6 }),
   })
   .map(({ minibatchSize, ...rest }) => ({
     ...rest,
     sampleLag:
       rest.windowPolicy === 'tokens' ? 0 : Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
+    isBoundAdaptive: rest.sampleLag === 0 ? rest.isBoundAdaptive : undefined,
     groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
   }));
 const waitingLimits = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
@@ -62,6 +65,29 @@ describe('admission under any interleaving of actors and backend', () => {
     );
     assert(stale > 0); // otherwise the backstop of the bound is not tested
     assert(partlyStale > 0); // otherwise no group had an age beyond it
+  });
+
+  it('a restored learner computes the same adaptive bound from the steps that were recorded', () => {
+    let risen = 0;
+    fc.assert(
+      fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
+        const adaptive = { ...bounds, isBoundAdaptive: true as const, maxSteps: 30 };
+        const model = new FleetModel(adaptive, fateOf);
+        for (const move of moves) model.move(move);
+        model.drain();
+        const { recorded } = model;
+        for (const { step, bound } of recorded) {
+          const restored = new Admission(adaptive, { step, version: step });
+          for (const { metrics } of recorded.slice(0, step)) restored.adaptBound(metrics);
+          assert.equal(restored.bound, bound);
+        }
+        const highest = Math.max(...recorded.map((each) => each.bound));
+        assert(highest <= bounds.maxStepsOffPolicy);
+        if (highest > 1) risen += 1;
+      }),
+      { numRuns: 50 },
+    );
+    assert(risen > 0); // otherwise the bound never changed
   });
 
   it('admission that waits drops no group as stale and trains every trainable ticket', () => {
@@ -148,6 +174,80 @@ function plainLoop(
   }
   return batches;
 }
+
+describe('frugal admission of two groups per step, two steps off-policy', () => {
+  let admission: Admission<string>;
+  beforeEach(() => {
+    const bounds = { groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 2, maxSteps: 50 };
+    admission = new Admission<string>(
+      { ...bounds, maxStepsOffPolicy: 2, windowPolicy: 'wait', isFrugal: true },
+      { step: 0, version: 0 },
+    );
+  });
+  const issueAll = () => {
+    while (admission.offer() !== undefined) admission.issue();
+  };
+  const arriveOne = () => {
+    const { order } = admission.table.entries().find(({ state }) => state === 'issued')!;
+    admission.arrive(order, 'group', [admission.publishedVersion]);
+  };
+  /** Trains a step of groups that were all there, and waits for a time before it. */
+  const step = (idleSeconds: number) => {
+    issueAll();
+    for (const { order, state } of admission.table.entries()) {
+      if (state === 'issued') admission.arrive(order, 'group', [admission.publishedVersion]);
+    }
+    const minibatches = [admission.cut()!, admission.cut()!];
+    for (const { orders } of minibatches) admission.recordComputed(orders);
+    admission.confirmStep();
+    admission.recordPublished(admission.confirmedVersion);
+    admission.adaptLimit({ seconds: 4, idleSeconds });
+  };
+
+  it('frugal admission issues fewer tickets while groups wait for the learner, and all as soon as it waits', () => {
+    const limit = () => admission.ticketLimit;
+    step(4); // the start of the actors says nothing
+    assert.equal(limit(), 6);
+    for (let i = 0; i < 30; i++) step(0);
+    assert(limit() < 4);
+    issueAll();
+    assert.deepEqual([admission.table.outstanding, admission.room], [3, 0]);
+    assert.equal(admission.lawfulRoom, 3);
+    step(3);
+    assert.equal(limit(), 6);
+  });
+
+  it('a computed group makes room for a ticket before its step is confirmed', () => {
+    for (let i = 0; i < 30; i++) step(0);
+    issueAll(); // besides a group that has arrived
+    const { orders } = admission.cut()!;
+    arriveOne();
+    assert.equal(admission.room, 0);
+    admission.recordComputed(orders);
+    assert.equal(admission.room, 1);
+  });
+
+  it('frugal admission issues all that the law allows to a learner that waits now, because an actor may be gone with its tickets', () => {
+    for (let i = 0; i < 30; i++) step(0);
+    issueAll();
+    const { orders } = admission.cut()!;
+    assert.equal(admission.room, 0); // the backend computes
+    admission.recordComputed(orders);
+    assert.deepEqual([admission.room, admission.lawfulRoom], [3, 3]);
+    arriveOne();
+    assert.equal(admission.room, 1);
+  });
+
+  it('a group that is put back counts as not computed', () => {
+    for (let i = 0; i < 30; i++) step(0);
+    issueAll();
+    const { orders } = admission.cut()!;
+    admission.recordComputed(orders);
+    admission.cutShort(0);
+    admission.recordComputed(orders); // a late answer
+    assert.equal(admission.room, 0);
+  });
+});
 
 describe('admission with one group per step and one step off-policy', () => {
   const bounds = {

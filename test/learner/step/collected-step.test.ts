@@ -26,21 +26,22 @@ describe('an open step of two optimizer steps on two minibatches each', () => {
         return Promise.resolve({});
       },
     };
+    const admission = new Admission<ArrivedGroup>(
+      { ...config, maxSteps: 4 },
+      { step: 0, version: 0 },
+    );
     const step = new CollectedStep(
       {
         config,
         scope,
         run: backend as never,
         base: undefined,
-        admission: { rewinds: [] },
+        admission,
+        changes: { notify: () => undefined },
         idle: new IdleClock(() => 0),
         learningRates: new LearningRateSchedule(config, progress, () => 0),
       },
       1,
-    );
-    const admission = new Admission<ArrivedGroup>(
-      { ...config, maxSteps: 4 },
-      { step: 0, version: 0 },
     );
     while (admission.offer() !== undefined) admission.issue();
     for (let order = 0; order < minibatches; order++) {

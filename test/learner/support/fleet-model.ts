@@ -31,6 +31,8 @@ export class FleetModel {
   readonly admission: Admission<Sampled>;
   /** The orders of each step's groups, as they were taken. */
   readonly batches: number[][] = [];
+  /** The steps as their events record them, and the bound for tickets after each. */
+  readonly recorded: { step: number; metrics: Record<string, number>; bound: number }[] = [];
   stale = 0; // groups that arrived too late
   partlyStale = 0; // trained groups with tokens beyond the bound
   abandoned = 0; // groups that were given up during sampling, as they would have been too late
@@ -45,6 +47,8 @@ export class FleetModel {
   readonly #settled = new Set<IssuedTicket>(); // removed from the stream
   #offered: IssuedTicket | undefined;
   #batch: number[] = [];
+  readonly #ages: number[] = []; // of the groups of steps that are not confirmed
+  readonly #computing: (readonly number[])[] = []; // minibatches in the backend's queue
   #nextToPublish = 1;
 
   /** @param ahead tickets that may wait for an actor; Infinity: they are issued as early as the law allows. */
@@ -90,6 +94,7 @@ export class FleetModel {
       this.#deliver,
       this.#reportAbandoned,
       this.#cut,
+      this.#compute,
       this.#confirm,
       this.#publish,
     ];
@@ -219,6 +224,8 @@ export class FleetModel {
       if (staleness > this.#limits.maxStepsOffPolicy) this.partlyStale += 1;
     });
     this.#batch.push(...minibatch.orders);
+    this.#computing.push(minibatch.orders);
+    this.#ages.push(...minibatch.staleness);
     if (minibatch.isLastOfStep) {
       this.batches.push(this.#batch);
       this.#batch = [];
@@ -226,9 +233,30 @@ export class FleetModel {
     return true;
   };
 
-  readonly #confirm = (): boolean => {
+  readonly #compute = (): boolean => {
+    const orders = this.#computing.shift();
+    if (orders === undefined) return false;
+    this.admission.recordComputed(orders);
+    return true;
+  };
+
+  /** The backend's answers to a step are confirmed after some waiting, which may be none. */
+  readonly #confirm = (waited: number): boolean => {
     if (this.admission.unconfirmedSteps === 0) return false;
+    const minibatches = this.#limits.numSubsteps * this.#limits.numMinibatches;
+    const ofNext = this.batches.length - this.admission.step - 1;
+    const sent = this.#computing.length - this.#batch.length / this.admission.minibatchSize;
+    if (sent > ofNext * minibatches) return false; // some minibatch of the step is not computed
     this.admission.confirmStep();
+    this.admission.adaptLimit({ seconds: 4, idleSeconds: waited % 5 });
+    const ages = this.#ages.splice(0, this.batches[this.admission.step - 1]!.length);
+    const mean = ages.reduce((sum, age) => sum + age, 0) / ages.length;
+    const metrics = { ess_ratio: waited % 7 === 6 ? 0.5 : 0.97, 'staleness/mean': mean };
+    this.admission.adaptBound(metrics);
+    const { step, bound } = this.admission;
+    assert(bound >= Math.min(1, this.#limits.maxStepsOffPolicy));
+    assert(bound <= this.#limits.maxStepsOffPolicy);
+    this.recorded.push({ step, metrics, bound });
     return true;
   };
 
@@ -291,7 +319,10 @@ export class FleetModel {
     const { issued, outstanding, ...ends } = this.admission.table.counts;
     const ended = Object.values(ends).reduce((sum, count) => sum + count, 0);
     assert.equal(issued, ended + outstanding);
-    assert(outstanding <= ticketBound(maxStepsOffPolicy, groupsPerBatch));
+    const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
+    assert(outstanding <= bound);
+    const { ticketLimit } = this.admission;
+    assert(ticketLimit >= groupsPerBatch && ticketLimit <= bound);
     const wanted = this.#queue.filter(({ order }) => !this.admission.table.isConsumed(order));
     assert(wanted.length <= outstanding);
   }

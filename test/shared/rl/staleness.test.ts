@@ -2,6 +2,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import {
+  type AdaptiveBound,
+  firstBound,
+  nextBound,
+  nextTicketLimit,
   ticketBound,
   ticketRoom,
   ticketsWanted,
@@ -175,5 +179,104 @@ describe('the pace of tickets', () => {
 
   it('by default a quarter of a batch waits for actors, and at least one ticket', () => {
     assert.deepEqual([1, 4, 6, 64].map(usualTicketsAhead), [1, 1, 2, 16]);
+  });
+});
+
+describe('the limit on tickets, 8 groups a batch and at most 24 tickets', () => {
+  const sizes = { groupsPerBatch: 8, minibatchSize: 2, most: 24 };
+  const limit = { tickets: 20, idleShare: 0 };
+  const busy = { seconds: 10, idleSeconds: 0, fewestReady: 4 };
+  const next = (of: Partial<typeof limit>, supply: Partial<typeof busy>) =>
+    nextTicketLimit({ ...limit, ...of }, { ...busy, ...supply }, sizes);
+
+  it('the limit falls by a quarter of the groups that were never needed', () => {
+    assert.equal(next({}, { fewestReady: 12 }).tickets, 18); // 2 for the next minibatch, 2 in reserve
+    assert.equal(next({}, { fewestReady: 4 }).tickets, 20);
+    assert.equal(next({}, { fewestReady: 0 }).tickets, 20);
+  });
+
+  it('the limit rises by the groups that could have been trained while the learner waited', () => {
+    assert.equal(next({}, { idleSeconds: 2, fewestReady: 12 }).tickets, 22);
+    assert.equal(next({}, { idleSeconds: 10 }).tickets, 24);
+    assert.equal(next({}, { idleSeconds: 11 }).tickets, 24); // clocks differ
+  });
+
+  it('the limit stays while the learner has waited lately', () => {
+    const waited = next({}, { idleSeconds: 10 });
+    assert.equal(waited.idleShare, 1 / 64);
+    assert.equal(next(waited, { fewestReady: 12 }).tickets, 24);
+    assert(next({ idleShare: 0.009 }, { fewestReady: 12 }).tickets < 20);
+  });
+
+  it('the limit is never below one batch or above the bound of the law', () => {
+    const supply = fc.record({
+      seconds: fc.double({ min: 0, max: 1e3, noNaN: true }),
+      idleSeconds: fc.double({ min: 0, max: 1e3, noNaN: true }),
+      fewestReady: fc.nat(30),
+    });
+    fc.assert(
+      fc.property(fc.array(supply, { maxLength: 40 }), (steps) => {
+        let now = { tickets: 24, idleShare: 0 };
+        for (const step of steps) {
+          now = nextTicketLimit(now, step, sizes);
+          assert(now.tickets >= 8 && now.tickets <= 24, String(now.tickets));
+        }
+        // A learner that always waits has the bound again.
+        for (let i = 0; i < 100; i++)
+          now = nextTicketLimit(now, { ...busy, idleSeconds: 2 }, sizes);
+        assert.equal(now.tickets, 24);
+      }),
+    );
+  });
+});
+
+describe('a bound that adapts itself, 16 steps at most', () => {
+  const after = (start: AdaptiveBound, ...steps: (readonly [ess: number, staleness: number])[]) =>
+    steps.reduce(
+      (bound, [essRatio, staleness]) => nextBound(bound, { essRatio, staleness }, 16),
+      start,
+    );
+  const at = (steps: number): AdaptiveBound => ({ steps, goodSteps: 0, settling: 0 });
+
+  it('the bound rises after three good steps in a row whose data is as old as it allows', () => {
+    assert.equal(after(firstBound, [0.97, 1], [0.95, 0.6]).steps, 1);
+    assert.equal(after(firstBound, [0.97, 1], [0.95, 0.6], [1, 1]).steps, 2);
+    assert.equal(after(at(4), [1, 3.4], [1, 3.4], [1, 3.4]).steps, 4); // younger
+    assert.equal(after(at(4), [1, 4], [1, 4], [0.93, 4], [1, 4]).steps, 4); // not in a row
+    assert.equal(after(at(16), [1, 16], [1, 16], [1, 16]).steps, 16);
+    assert.equal(nextBound(at(4), { essRatio: undefined, staleness: undefined }, 16).steps, 4);
+  });
+
+  it('a low effective sample size halves the bound, counted from the age of the data', () => {
+    assert.deepEqual(after(at(8), [0.89, 7.9]), { steps: 4, goodSteps: 0, settling: 9 });
+    assert.equal(after(at(8), [0.5, 2]).steps, 1);
+    assert.deepEqual(after(at(1), [0.5, 1]), at(1));
+  });
+
+  it('the bound stays until everything is trained on that was issued under a larger one', () => {
+    const settling = Array.from({ length: 9 }, () => [0.5, 8] as const);
+    const settled = after(at(8), [0.5, 8], ...settling);
+    assert.deepEqual(settled, at(4));
+    assert.equal(after(settled, [0.5, 4]).steps, 2);
+  });
+
+  it('the bound is never below one step or above the limit', () => {
+    const step = fc.tuple(
+      fc.double({ min: 0, max: 1, noNaN: true }),
+      fc.integer({ min: 0, max: 20 }),
+    );
+    fc.assert(
+      fc.property(
+        fc.array(step, { maxLength: 60 }),
+        fc.integer({ min: 1, max: 4 }),
+        (steps, limit) => {
+          let bound = firstBound;
+          for (const [essRatio, staleness] of steps) {
+            bound = nextBound(bound, { essRatio, staleness }, limit);
+            assert(bound.steps >= 1 && bound.steps <= limit);
+          }
+        },
+      ),
+    );
   });
 });

@@ -143,6 +143,50 @@ const circumstances = fc
   }));
 const names = fc.constantFrom(...(Object.keys(policies) as PolicyName[]));
 
+describe('a run issues only tickets that the learner has a use for', () => {
+  const batches = { groupsPerBatch: 8, groupSize: 16, stepSeconds: 3.4, steps: 150 };
+  const setting = { ...oneByOne, ...batches, publishSeconds: 0.2, scoreSeconds: 0.1 };
+  const compared = (bound: number, sigma: number, seconds: number, machines: Partial<Setting>) => {
+    const trace = new Trace(lognormalSeconds(seconds, sigma), 0);
+    const options = {
+      groupsInFlight: undefined,
+      lookahead: 1,
+      predictionError: 0,
+      spareAnswers: 0,
+    };
+    const given = { bound, setting: { ...setting, ...machines }, trace, options };
+    const [before, after] = (['just-in-time', 'paced'] as const).map((name) => {
+      const { groupStaleness, ...outcome } = simulate(given.setting, policyOf(name, given), trace);
+      const ages = [...groupStaleness].map(([age, groups]) => age * groups);
+      const age = ages.reduce((sum, each) => sum + each, 0) / outcome.trained.length;
+      return { ...outcome, age };
+    });
+    return [before!, after!] as const;
+  };
+
+  it('where training is the limit, groups are less than half as old, and the learner hardly waits', () => {
+    for (const [bound, seconds] of [
+      [2, 0.2],
+      [8, 2],
+    ] as const) {
+      const [before, after] = compared(bound, 0.5, seconds, { slots: 256, numMinibatches: 4 });
+      assert(after.age < 0.55 * before.age, `${before.age} to ${after.age} of ${bound}`);
+      assert(after.idleShare < before.idleShare + 0.02, `idle ${after.idleShare}`);
+    }
+  });
+
+  it('where sampling or the tail is the limit, nothing is lost', () => {
+    for (const [bound, sigma, slots] of [
+      [4, 0.5, 64],
+      [4, 1, 128],
+      [16, 1, 128],
+    ] as const) {
+      const [before, after] = compared(bound, sigma, 2, { slots });
+      assert(after.stepsPerHour > 0.98 * before.stepsPerHour, `${bound} versions, σ ${sigma}`);
+    }
+  });
+});
+
 describe('every policy in simulated time', () => {
   it('no policy trains on a token beyond the bound, and only the one for tokens on such a group', () => {
     let oldGroups = 0;
