@@ -7,7 +7,7 @@ import { defaultDeadlineMs, retrieve } from './future.js';
 import type { TinkerHttp } from './http.js';
 import { sampleType } from './result-types.js';
 import { SamplingPoller } from './sampling-poller.js';
-import type { SampledSequence, SampleResult } from './types.js';
+import type { SampledSequence, SampleResult, TopTokens } from './types.js';
 
 export interface SampleOptions {
   readonly prompt: Int32Array; // [P]
@@ -21,6 +21,8 @@ export interface SampleOptions {
   /** How long the server may keep the call pending, in ms; an outage of the server does not end it. */
   readonly deadlineMs?: number;
 }
+
+type ScoreOptions = Pick<SampleOptions, 'signal'> & { readonly temperature?: number };
 
 /** Samples with the weights of one sampling session. Calls are independent and may run concurrently. */
 export class Sampler {
@@ -47,7 +49,7 @@ export class Sampler {
    * @throws {StillPending} if it does not finish in time.
    */
   async sample(options: SampleOptions): Promise<SampledSequence[]> {
-    const { sequences } = await this.#ask(options, false);
+    const { sequences } = await this.#ask(options);
     if (sequences.length !== options.numSamples) {
       throw this.#unexpected(`${sequences.length} sequences for ${options.numSamples} samples`);
     }
@@ -59,21 +61,49 @@ export class Sampler {
    *
    * @param options.temperature divides the logits, at the local backend; other servers may ignore it here.
    */
-  async logprobs(
+  async logprobs(tokens: Int32Array, options: ScoreOptions = {}): Promise<Float32Array> {
+    return (await this.#score(tokens, 0, options)).logprobs;
+  }
+
+  /**
+   * The same, with the most probable tokens in the place of each.
+   *
+   * @param k how many of them. Servers allow few: vLLM 20, the local backend 64 or the whole vocabulary.
+   * @throws {BadAnswer} if the server shows none.
+   */
+  async mostProbable(
     tokens: Int32Array,
-    { signal, temperature = 1 }: Pick<SampleOptions, 'signal'> & { temperature?: number } = {},
-  ): Promise<Float32Array> {
+    k: number,
+    options: ScoreOptions = {},
+  ): Promise<{ readonly logprobs: Float32Array; readonly top: TopTokens }> {
+    const { logprobs, top } = await this.#score(tokens, k, options);
+    if (top?.tokens.length !== tokens.length * k) {
+      throw this.#unexpected(
+        `${top?.tokens.length ?? 0} most probable tokens for ${tokens.length} places with ${k} of them`,
+      );
+    }
+    return { logprobs, top };
+  }
+
+  async #score(
+    tokens: Int32Array,
+    topPrompt: number,
+    { signal, temperature = 1 }: ScoreOptions,
+  ): Promise<{ logprobs: Float32Array; top: TopTokens | undefined }> {
     const options = { prompt: tokens, numSamples: 1, maxTokens: 1, temperature };
-    const { promptLogprobs } = await this.#ask({ ...options, ...(signal && { signal }) }, true);
+    const { promptLogprobs, promptTop } = await this.#ask(
+      { ...options, ...(signal && { signal }) },
+      { prompt_logprobs: true, ...(topPrompt > 0 && { topk_prompt_logprobs: topPrompt }) },
+    );
     if (promptLogprobs?.length !== tokens.length) {
       throw this.#unexpected(
         `${promptLogprobs?.length ?? 0} prompt logprobs for ${tokens.length} tokens`,
       );
     }
-    return promptLogprobs;
+    return { logprobs: promptLogprobs, top: promptTop };
   }
 
-  async #ask(options: SampleOptions, isForPrompt: boolean): Promise<SampleResult> {
+  async #ask(options: SampleOptions, ofPrompt: object = {}): Promise<SampleResult> {
     const { prompt, numSamples, maxTokens, temperature, seed, stop } = options;
     const json = SampleRequest.parse({
       num_samples: numSamples,
@@ -87,7 +117,7 @@ export class Sampler {
       },
       sampling_session_id: this.samplingSessionId,
       seq_id: this.#seqId++,
-      ...(isForPrompt && { prompt_logprobs: true }),
+      ...ofPrompt,
     });
     const { deadlineMs = defaultDeadlineMs } = options;
     await using call = new TaskScope(this.clientSignal, options.signal);
