@@ -30,8 +30,8 @@ const replays = new Counter({
 });
 const largestEvidence = new Gauge({
   name: 'rl_selection_evidence_nats',
-  help: 'Most evidence so far that an actor selects its answers, in nats, by test: selection (how probable its answers are) or solve_rate.',
-  labelNames: ['test'],
+  help: 'Most evidence so far that an actor selects its answers, in nats, by kind of test: selection (how probable its answers are) or solve_rate.',
+  labelNames: ['kind'],
 });
 const suspected = new Gauge({
   name: 'rl_actors_suspected',
@@ -275,7 +275,7 @@ export class SelectionAudit {
     before.groups = nats <= 0 ? 0 : before.groups + groups;
     of.set(actor, before);
     this.#largest[why] = Math.max(this.#largest[why], nats);
-    largestEvidence.set({ test: why }, this.#largest[why]);
+    largestEvidence.set({ kind: why }, this.#largest[why]);
     if (nats < bound || this.#found[why].has(actor)) return;
     this.#found[why].add(actor);
     const finding = { actor, bound, groups: before.groups, why };
