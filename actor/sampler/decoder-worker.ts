@@ -10,6 +10,7 @@ import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import { WaveQueue } from '../../shared/model/wave-queue.js';
 import { serveCalls } from '../../shared/service/worker-calls.js';
+import { onnxEngine } from '../../shared/wire/canary.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { CanaryTexts } from './canary-scores.js';
 import { forcedTexts, scoresOfForced } from './canary-scores.js';
@@ -67,7 +68,7 @@ const calls: DecoderCalls = {
   async start({ modelPath, threads, onAdoption }) {
     const decoder = Decoder.of(await checkModelDirectory(modelPath), { threads });
     started = { decoder, onAdoption };
-    return `onnxruntime-node ${env.versions.node ?? 'of an unknown release'}`;
+    return `${onnxEngine} ${env.versions.node ?? 'of an unknown release'}`;
   },
   load({ version, safetensors, ...scale }) {
     const adapter = decodeAdapter(safetensors, scale);

@@ -5,6 +5,7 @@ import { requireFinite } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TokenScores } from '../../shared/rl/canary.js';
+import { onnxEngine } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { WorkerCalls } from '../../shared/service/worker-calls.js';
 import type { CanaryTexts } from './canary-scores.js';
@@ -49,7 +50,7 @@ export class OnnxSampler implements Sampler {
   readonly #stalls: StallWatch;
   #watching: NodeJS.Timeout | undefined;
   #nextId = 0;
-  #engine = 'onnxruntime-node';
+  #engine = onnxEngine;
 
   /**
    * Starts the worker and loads the model.

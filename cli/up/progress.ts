@@ -75,9 +75,31 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
         `in ${groups} groups its logprobs were ${gap.toPrecision(3)} nats per token from those of the version that they ` +
         `name, and ${bound} is the most.`
       );
+    case 'replay':
+      return `in ${groups} groups its tokens are not those that the random numbers of their tickets choose, so it selects what it sends.`;
+    case 'selection':
+    case 'solve_rate':
+      return selectionText(why, groups, gap);
     case 'impossible':
       return `no policy can have the logprobs that ${groups} of its groups claim.`;
   }
+}
+
+/** Reports that an actor may select its answers. */
+export function suspicionText(event: Extract<RunEvent, { kind: 'suspicion' }>): string {
+  const { actor, why, groups, nats } = event;
+  return (
+    `${actor} may select the answers that it sends: ${selectionText(why, groups, nats)} It is not quarantined ` +
+    '(--audit-on-selection report).'
+  );
+}
+
+function selectionText(why: 'selection' | 'solve_rate', groups: number, nats: number): string {
+  const what =
+    why === 'selection'
+      ? 'its answers are more or less probable than those that the policy draws'
+      : 'it solves more than the other actors do';
+  return `in ${groups} groups ${what}; an honest actor shows this about once in e^${Math.floor(nats)} groups.`;
 }
 
 /** Reports that an actor does not sample, because its sampler does not have the policy that it should. */
@@ -248,6 +270,7 @@ export async function followRun(
       if (isOld) continue;
       if (event.kind === 'eval') screen.note(evalText(event.result));
       if (event.kind === 'refusal') screen.note(refusalText(event));
+      if (event.kind === 'suspicion') screen.note(suspicionText(event));
       if (event.kind === 'share') screen.note(shareText(event));
       if (event.kind === 'held' && (event.withdrawn > 0 || event.at - heldAt > heldEveryMs)) {
         heldAt = event.at;

@@ -52,7 +52,7 @@ const changeableSettings = [
   ...[...limits, 'checkpointEverySteps', 'keepEverySteps', 'leaseSeconds', 'ticketDeadlineSeconds'],
   'ticketsAhead',
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
-  ...['auditShare', 'auditNoise'],
+  ...['auditShare', 'auditNoise', 'auditSelectionShare', 'auditOnSelection', 'auditRequireDraws'],
   ...['adapterStore', 'adapterDtype', 'publishAdapters'],
   ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
 ];

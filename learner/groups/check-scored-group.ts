@@ -77,7 +77,7 @@ function isImpossible(rollouts: ScoredGroup['group']['rollouts'], vocabSize: num
 }
 
 /** The distinct versions that sampled the group, in rising order. */
-export function versionsOf({ group }: ScoredGroup): number[] {
+export function versionsOf({ group }: Pick<ScoredGroup, 'group'>): number[] {
   const versions = group.rollouts.flatMap((rollout) =>
     rollout.versions.map(([version]) => version),
   );

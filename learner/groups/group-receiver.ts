@@ -9,6 +9,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { ActorAudit } from '../step/actor-audit.js';
+import type { SelectionAudit } from '../step/selection-audit.js';
 import type { VersionAudit } from '../step/version-audit.js';
 import type { GroupTokens, TokenAccount } from '../cost/token-account.js';
 import type { Admission } from './admission.js';
@@ -43,6 +44,7 @@ export interface GroupReceiverOptions {
   /** A quarantined actor's group is admitted, then refused as stale, so that its ticket is reissued. */
   readonly audit: Pick<ActorAudit, 'isQuarantined' | 'refused'>;
   readonly versionAudit: Pick<VersionAudit, 'consider'>;
+  readonly selection: Pick<SelectionAudit, 'solved'>;
   readonly certificates: Pick<Certificates, 'verdict' | 'count'>;
   /** The newest version that actors may have sampled with; set before it is published. */
   readonly newestVersion: () => number;
@@ -240,6 +242,7 @@ export class GroupReceiver {
       this.#options;
     brokenPolicy.arrived(scored.group);
     void this.#options.versionAudit.consider(scored.group);
+    void this.#options.selection.solved(scored);
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {

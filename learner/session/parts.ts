@@ -15,7 +15,7 @@ import { UnackedGroups } from '../groups/unacked-groups.js';
 import type { RunWatch } from '../report/run-watch.js';
 import type { BatchPlan } from '../supervised/batch-plan.js';
 import type { TrainingClock } from './time-limits.js';
-import { auditLimits } from '../settings/run-control.js';
+import { auditLimits, selectionLimits } from '../settings/run-control.js';
 import { AdapterSupply } from '../step/adapter-supply.js';
 import { CanarySource } from '../step/canary-source.js';
 import { ActorAudit } from '../step/actor-audit.js';
@@ -23,6 +23,7 @@ import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { needsWholeBatch } from '../step/minibatch-pass.js';
 import { Publisher } from '../step/publisher.js';
+import { SelectionAudit } from '../step/selection-audit.js';
 import { VersionAudit } from '../step/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../stop/no-signal-watch.js';
@@ -141,6 +142,17 @@ export function makeParts(
     log,
   });
   const certificates = new Certificates();
+  const selection = new SelectionAudit({
+    ...selectionLimits(settings),
+    seed: config.seed,
+    vocabSize: options.vocabSize,
+    trainer: settings.trainerClass,
+    isAdapterRounded: settings.adapterDtype === 'bf16',
+    maxStepsOffPolicy,
+    audit,
+    emit: (event) => broker.events.emit(event),
+    log,
+  });
   const versionAudit = new VersionAudit({
     client,
     share: settings.auditVersionShare,
@@ -148,7 +160,9 @@ export function makeParts(
     temperature: config.sampling.temperature,
     trainer: settings.trainerClass,
     isAdapterRounded: settings.adapterDtype === 'bf16',
-    onDeceit: (...finding) => audit.deceived(...finding),
+    onDeceit: (actor, gap, bound, at) =>
+      audit.convict({ actor, gap, bound, groups: 2, why: 'version' }, at),
+    selection,
     log,
   });
   const adapters = new AdapterSupply({
@@ -218,6 +232,7 @@ export function makeParts(
     audit,
     certificates,
     versionAudit,
+    selection,
   });
   const secondsBefore = clock.seconds;
   const learningRates = new LearningRateSchedule(

@@ -3,6 +3,7 @@ import type { DivergenceLimits } from '../../shared/rl/divergence.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
 import { arithmetics } from '../../shared/base/arithmetic.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
+import type { SelectionAuditOptions } from '../step/selection-audit.js';
 
 /** How long to train, and how many steps a crash may cost. */
 export const Duration = z.object({
@@ -114,6 +115,27 @@ export const Audit = z.object({
       'share of the groups whose logprobs are compared with those of the very version that they name, whatever its age, by a ' +
         'backend that samples; costs it a pass over some of their rollouts.',
     ),
+  auditSelectionShare: number
+    .min(0)
+    .max(1)
+    .default(0.005)
+    .describe(
+      "share of the groups whose tokens are chosen again, from their ticket's random numbers or as far as probability shows, to find " +
+        'actors that draw several answers and send some; by a backend that samples, which it costs a pass over their rollouts.',
+    ),
+  auditRequireDraws: z
+    .boolean()
+    .default(false)
+    .describe(
+      "quarantine actors whose sampler does not say that it draws by the ticket's random numbers, as --sampler onnx does; any actor " +
+        'can say so, or not.',
+    ),
+  auditOnSelection: z
+    .enum(['report', 'quarantine'])
+    .default('report')
+    .describe(
+      'what follows if answers are too probable or too often right, compared with other actors: report writes an event and the log.',
+    ),
   auditNoise: number
     .positive()
     .default(0.05)
@@ -134,5 +156,17 @@ export function auditLimits({ auditNoise: noise }: Audit): AuditLimits {
     // One false alarm in 10⁹ groups or steps.
     proof: Math.log(1e9),
     maxRefused: 3,
+  };
+}
+
+/** How the learner looks for actors that select their answers. */
+export function selectionLimits(
+  settings: Audit,
+): Pick<SelectionAuditOptions, 'share' | 'requireDraws' | 'onSelection' | 'proof'> {
+  return {
+    share: settings.auditSelectionShare,
+    requireDraws: settings.auditRequireDraws,
+    onSelection: settings.auditOnSelection,
+    proof: auditLimits(settings).proof,
   };
 }

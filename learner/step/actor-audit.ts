@@ -71,6 +71,8 @@ interface Evidence {
  * - `impossible`: groups were refused before training, since no policy can give such logprobs;
  * - `version`: at any staleness, groups are not what the versions that they name give (`VersionAudit`, which costs passes).
  *
+ * `SelectionAudit` adds those about answers that were selected.
+ *
  * A run whose live actors are all quarantined ends.
  */
 export class ActorAudit {
@@ -151,7 +153,7 @@ export class ActorAudit {
       aged.push({ actor, gaps: gapsByAge(one, group, version, rewinds) });
     }
     this.#compare(aged);
-    for (const finding of this.#findings()) await this.#convict(finding, version);
+    for (const finding of this.#findings()) await this.convict(finding, version);
     const fresh = pairs.map((rollout) => freshPairs(rollout, law));
     return this.#divergence(trained, fresh);
   }
@@ -166,15 +168,10 @@ export class ActorAudit {
     const groups = (this.#strikes.get(actor) ?? 0) + 1;
     this.#strikes.set(actor, groups);
     if (groups < maxRefused || this.#quarantined.has(actor)) return;
-    await this.#convict(
+    await this.convict(
       { actor, gap: groups, bound: maxRefused, groups, why: 'impossible' },
       version,
     );
-  }
-
-  /** Quarantines an actor whose groups are not what the versions that they name would give. */
-  async deceived(actor: string, gap: number, bound: number, version: number): Promise<void> {
-    await this.#convict({ actor, gap, bound, groups: 2, why: 'version' }, version);
   }
 
   /** Only at staleness 0 and in the first substep: later substeps train with weights that sampled nothing. */
@@ -209,7 +206,8 @@ export class ActorAudit {
     return [...byGap, ...byLikelihood, ...byFleet];
   }
 
-  async #convict(finding: Finding, version: number): Promise<void> {
+  /** Quarantines an actor, unless it is. Resolves once the run's history has an event. */
+  async convict(finding: Finding, version: number): Promise<void> {
     const { log, emit } = this.#options;
     const { actor } = finding;
     if (this.#quarantined.has(actor)) return;

@@ -10,12 +10,13 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import type { ScoredText, SelectionAudit } from './selection-audit.js';
 
 const audits = new Counter({
   name: 'rl_version_audits_total',
   help:
     'Groups chosen for a comparison of their logprobs with those of the version that they name, by outcome: agrees, differs, ' +
-    'busy (an earlier one was not done), or unavailable (the backend has no sampler that reproduces the canary).',
+    'busy (earlier ones were not done; also those chosen to be replayed), or unavailable (the backend has no sampler that reproduces the canary).',
   labelNames: ['outcome'],
 });
 const gaps = new Histogram({
@@ -36,6 +37,8 @@ export interface VersionAuditOptions {
   readonly isAdapterRounded?: boolean; // whether actors may sample with the version's adapter in bfloat16
   /** Called when two groups of an actor are not what the versions that they name would give. */
   readonly onDeceit: (actor: string, gap: number, bound: number, version: number) => Promise<void>;
+  /** Looks at the choice of tokens in some groups, with the same sessions. */
+  readonly selection: Pick<SelectionAudit, 'isChosen' | 'examine' | 'mostProbable'>;
   readonly log: Logger;
 }
 
@@ -84,24 +87,41 @@ export class VersionAudit {
     this.#usable.delete(oldest);
   }
 
-  /** Compares a group if it is chosen. Never rejects. */
+  /** Compares a group if it is chosen, or looks at the choice of its tokens. Never rejects. */
   async consider(group: RolloutGroup): Promise<void> {
-    const { share, seed, log } = this.#options;
+    const { share, seed, selection } = this.#options;
     const { ticketId } = group.ticket;
-    if (createRandom(`${seed} version audit ${ticketId}`).next() >= share) return;
+    const isCompared = createRandom(`${seed} version audit ${ticketId}`).next() < share;
+    const isExamined = selection.isChosen(group);
+    if (!isCompared && !isExamined) return;
     if (this.#pending >= maxPending) {
       audits.inc({ outcome: 'busy' });
       return;
     }
     this.#pending++;
+    await this.#oneAtATime(async () => {
+      if (isCompared) await this.#compareIfPossible(group);
+      if (isExamined) await selection.examine(group, (...text) => this.#mostProbable(...text));
+    });
+    this.#pending--;
+  }
+
+  async #compareIfPossible(group: RolloutGroup): Promise<void> {
     try {
-      await this.#oneAtATime(() => this.#compare(group));
+      await this.#compare(group);
     } catch (caught) {
       audits.inc({ outcome: 'unavailable' });
-      log.debug({ ticketId, reason: errorText(caught) }, 'group not compared with its version');
-    } finally {
-      this.#pending--;
+      const { ticketId } = group.ticket;
+      const reason = errorText(caught);
+      this.#options.log.debug({ ticketId, reason }, 'group not compared with its version');
     }
+  }
+
+  async #mostProbable(version: number, text: Int32Array): Promise<ScoredText | undefined> {
+    const { client, temperature, selection } = this.#options;
+    const session = this.#versions.get(version)?.samplingSessionId;
+    if (session === undefined || !(await this.#isUsable(version))) return undefined;
+    return client.sampler(session).mostProbable(text, selection.mostProbable, { temperature });
   }
 
   async #compare({ actor, promptTokens, rollouts, certificate }: RolloutGroup): Promise<void> {

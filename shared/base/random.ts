@@ -42,3 +42,17 @@ export function createRandom(seed: number | string): Random {
   };
   return { next, int, shuffle };
 }
+
+/**
+ * The uniform random numbers in [0, 1) that choose the tokens of one rollout, one per token. So its tokens depend on
+ * nothing but the seed, its index, its prompt and the policy, and anyone who has the policy can repeat the choice.
+ *
+ * They have float32's 24 bits: rounding must not turn one into 1.
+ *
+ * @param seed of the group.
+ * @param rollout its index in the group.
+ */
+export function tokenDraws(seed: number, rollout: number): () => number {
+  const random = createRandom(`group ${seed} rollout ${rollout}`);
+  return () => Math.floor(random.next() * 2 ** 24) / 2 ** 24;
+}

@@ -66,9 +66,7 @@ export class Grid {
   /** The random numbers and sampling parameters of the step; one of each for every row. */
   samplingFeeds(): Feeds {
     const temperatures = this.#column(({ group }) => group.request.temperature || 1);
-    const uniform = this.#column(({ group, live }, place) =>
-      place < live.length ? group.draw() : 0,
-    );
+    const uniform = this.#column(({ live }, place) => live[place]?.rollout.draw() ?? 0);
     const isGreedy = this.#column(({ group }) => Number(group.request.temperature === 0));
     const forced = this.#column(({ live }, place) => live[place]?.rollout.forcedToken ?? -1);
     const dims = [uniform.length, 1];

@@ -1,4 +1,4 @@
-import { createRandom } from '../base/random.js';
+import { tokenDraws } from '../base/random.js';
 import type { StopStringMatcher } from './stop-strings.js';
 
 export interface GroupRequest {
@@ -32,9 +32,11 @@ export class RolloutDraft {
   readonly #versions: [version: number, count: number][] = [];
   #isStopped = false;
 
+  /** @param draw the uniform number that chooses the next token. */
   constructor(
     private readonly request: GroupRequest,
     private readonly stops: StopStringMatcher | undefined,
+    readonly draw: () => number,
   ) {}
 
   get length(): number {
@@ -78,26 +80,22 @@ export class RolloutDraft {
   }
 }
 
-/** A group being sampled: its rollouts and their random generator. */
+/** A group being sampled. */
 export class GroupDraft {
   readonly rollouts: readonly RolloutDraft[];
-  readonly #random;
 
   constructor(
     readonly request: GroupRequest,
     stops?: StopStringMatcher,
   ) {
-    this.rollouts = Array.from({ length: request.count }, () => new RolloutDraft(request, stops));
-    this.#random = createRandom(`group ${request.seed}`);
+    this.rollouts = Array.from(
+      { length: request.count },
+      (_, index) => new RolloutDraft(request, stops, tokenDraws(request.seed, index)),
+    );
   }
 
   /** Number of tokens of all its rollouts. */
   get length(): number {
     return this.rollouts.reduce((sum, rollout) => sum + rollout.length, 0);
-  }
-
-  /** A uniform number with float32's 24 bits: rounding must not turn one into 1. */
-  draw(): number {
-    return Math.floor(this.#random.next() * 2 ** 24) / 2 ** 24;
   }
 }

@@ -1,7 +1,49 @@
+import { sum } from '../base/statistics.js';
+
+/**
+ * What shows that an actor selects the answers that it sends: that it draws several and sends those that it likes, for
+ * instance until one is right. Their logprobs are honest. Three tests, which need less and less of the sampler:
+ *
+ * - `distanceFromDraw`: whether each token is the one that the ticket's random number chooses. A sampler that draws by
+ *   these numbers has no choice left, so one token is proof.
+ * - `selectionEvidence`: whether tokens are as probable as draws from the policy are.
+ * - `solveRateEvidence`: whether an actor solves more than the others do on tickets that were handed out blindly.
+ */
+
 /** A token that an actor sent, and the distribution from which it should have been drawn. */
 export interface KnownPosition {
   readonly logprob: number; // of the token, by the policy that it names
   readonly top: ArrayLike<number>; // logprobs of the most probable tokens there, by the same policy
+}
+
+/**
+ * How far a uniform number is from the interval that chooses a token. Sampling takes the token v with
+ * C(v - 1) ≤ u·C(V - 1) < C(v), where C(v) sums the probabilities of the tokens 0 to v. So the distance is 0, up to rounding,
+ * for a token that was drawn by u; a change of the probabilities by little changes it by as little.
+ *
+ * @param uniform u, in [0, 1).
+ * @param token that was sent.
+ * @param top.tokens the most probable tokens at this position; all of them, or the distance is a lower bound.
+ * @param top.logprobs theirs, natural log.
+ * @returns a probability; 0 for a token that is not among the most probable if u may be in their rest.
+ */
+export function distanceFromDraw(
+  uniform: number,
+  token: number,
+  top: { readonly tokens: ArrayLike<number>; readonly logprobs: ArrayLike<number> },
+  vocabSize: number,
+): number {
+  let [below, own, known] = [0, 0, 0];
+  for (let i = 0; i < top.tokens.length; i++) {
+    const probability = Math.exp(top.logprobs[i]!);
+    known += probability;
+    if (top.tokens[i]! < token) below += probability;
+    else if (top.tokens[i] === token) own = probability;
+  }
+  // What is known of all tokens is a distribution up to rounding, and sampling divides by its sum.
+  const rest = top.tokens.length === vocabSize ? 0 : Math.max(0, 1 - known);
+  const at = uniform * (known + rest);
+  return Math.max(0, below - at, at - (below + own + rest));
 }
 
 /**
@@ -11,8 +53,7 @@ export interface KnownPosition {
 export const tilts = [-0.8, -0.4, -0.2, -0.1, 0.1, 0.2, 0.4] as const;
 
 /**
- * The evidence that rollouts were not drawn but selected: that the actor drew several and sent those which it liked.
- * Their logprobs are honest; what is odd is how probable they are. Under honest draws the mean of Σ(-ln p - H), with H
+ * The evidence that tokens are more or less probable than draws from the policy. Under honest draws the mean of Σ(-ln p - H), with H
  * the entropy of each position, is 0, and this is a sequential test of that.
  *
  * Why: let p be the distribution of a position, and Z = Σ_v p_v^(1-λ). A token drawn from p has
@@ -44,28 +85,78 @@ export function selectionEvidence(
   return nats;
 }
 
-/** The evidence of all tilts together, in nats: the logarithm of the mean of the products. */
+/**
+ * The bets of `solveRateEvidence`: that a group with the share x of right answers is exp(θ·x^power) times as probable for an actor
+ * that selects. The higher powers look at groups that are nearly all right, which are rare where problems differ much.
+ */
+export const solveBets = [1, 4, 16].flatMap((power) =>
+  [0.25, 0.5, 1, 2].map((theta) => ({ power, theta })),
+);
+
+/** How many groups of others are compared with one of an actor, at most; more would hardly add anything. */
+const mostOthers = 8;
+
+/**
+ * The evidence that an actor solves more of its answers than the others do.
+ *
+ * Why: actors cannot choose their tickets, so a group of the actor and some of the others, all of one policy version, could as well
+ * have been dealt in any other way. If w is a weight of what they have solved, the chance-weighted mean of w(x) / (w(x) + Σ w(y)) over which of
+ * the m + 1 groups is the actor's is 1 / (m + 1), so m + 1 times that is a fair bet, however much the problems differ. Each group is in
+ * at most one bet, so the product of the bets is a martingale.
+ *
+ * Source: Ville 1939; Vovk, Wang 2021 (E-values: calibration, combination and applications).
+ *
+ * @param own shares of right answers of the actor's groups, in the order of their arrival.
+ * @param others those of the other actors' groups, by the same policy version.
+ * @returns nats for each of `solveBets`.
+ */
+export function solveRateEvidence(own: readonly number[], others: readonly number[]): Float64Array {
+  const nats = new Float64Array(solveBets.length);
+  const bets = Math.min(own.length, others.length);
+  const each = bets === 0 ? 0 : Math.min(mostOthers, Math.floor(others.length / bets));
+  for (let b = 0; b < bets; b++) {
+    const dealt = [own[b]!, ...others.slice(b * each, (b + 1) * each)];
+    for (const [i, { power, theta }] of solveBets.entries()) {
+      const weights = dealt.map((share) => Math.exp(theta * share ** power));
+      nats[i]! += Math.log((dealt.length * weights[0]!) / sum(weights));
+    }
+  }
+  return nats;
+}
+
+/**
+ * The evidence against an actor after more of it. Each bet begins again where it has lost, so that an actor cannot offset a
+ * later selection with past honesty. An honest one then exceeds ln(1/α) once in 1/α additions at most, on average.
+ *
+ * @param before nats of each bet, changed to those after `more`.
+ * @returns the nats of all bets together.
+ */
+export function addEvidence(before: Float64Array, more: Float64Array): number {
+  more.forEach((nats, i) => (before[i] = Math.max(0, before[i]!) + nats));
+  return combinedEvidence(before);
+}
+
+/** The evidence of all bets together, in nats: the logarithm of the mean of the products. */
 export function combinedEvidence(nats: Float64Array): number {
   const largest = nats.reduce((a, b) => Math.max(a, b), -Infinity);
-  const sum = nats.reduce((total, each) => total + Math.exp(each - largest), 0);
-  return largest + Math.log(sum / nats.length);
+  return largest + Math.log(sum(nats.map((each) => Math.exp(each - largest))) / nats.length);
 }
 
 /** An upper bound of ln Σ_v p_v^(1-tilt), exact if `top` has every token. */
 function logNormalizer(top: ArrayLike<number>, vocabSize: number, tilt: number): number {
   let known = 0; // probability
-  let sum = 0;
+  let tilted = 0;
   let least = 0; // logprob
   for (let i = 0; i < top.length; i++) {
     known += Math.exp(top[i]!);
-    sum += Math.exp((1 - tilt) * top[i]!);
+    tilted += Math.exp((1 - tilt) * top[i]!);
     least = Math.min(least, top[i]!);
   }
   const others = vocabSize - top.length;
   const rest = Math.max(0, 1 - known);
-  if (others <= 0 || rest === 0) return Math.log(sum);
+  if (others <= 0 || rest === 0) return Math.log(tilted);
   // The rest is spread over the other tokens, none of which is more probable than the least of the top. p^(1-λ) is
   // concave for λ > 0, so an equal spread has the largest sum; and convex for λ < 0, so p ≤ least bounds it.
   const bound = tilt > 0 ? others ** tilt * rest ** (1 - tilt) : rest * Math.exp(-tilt * least);
-  return Math.log(sum + bound);
+  return Math.log(tilted + bound);
 }

@@ -33,18 +33,36 @@ function toTopMessage({ k, tokens, logprobs }: TopTokens): pb.TopkLogprobs {
 }
 
 /**
- * Decodes a result, without the most probable tokens, for which our client never asks.
+ * Decodes a result, without the most probable tokens of its sequences, for which our client never asks.
  *
  * @throws {PermanentError} if it is not such a message or a token lacks its logprob.
  */
 export function decodeSampleResult(bytes: Uint8Array): SampleResult {
-  const { sequences, promptLogprobs } = parse(pb.SampleResponseSchema, bytes, resultLimits);
+  const { sequences, promptLogprobs, topkPromptLogprobs } = parse(
+    pb.SampleResponseSchema,
+    bytes,
+    resultLimits,
+  );
   return {
     sequences: sequences.map((sequence, i) =>
       within(`sequence ${i}`, () => fromSequenceMessage(sequence)),
     ),
     ...(promptLogprobs && { promptLogprobs: readFloats(promptLogprobs, pb.DType.DTYPE_FLOAT32) }),
+    ...(topkPromptLogprobs && {
+      promptTop: within('the most probable tokens', () => fromTopMessage(topkPromptLogprobs)),
+    }),
   };
+}
+
+function fromTopMessage({ k, length, tokenIds, logprobs: bytes }: pb.TopkLogprobs): TopTokens {
+  const tokens = readIntegers(tokenIds, pb.DType.DTYPE_INT32);
+  const logprobs = readFloats(bytes, pb.DType.DTYPE_FLOAT32);
+  if (tokens.length !== k * length || logprobs.length !== tokens.length) {
+    throw new PermanentError(
+      `${tokens.length} tokens and ${logprobs.length} logprobs for ${length} positions of ${k}`,
+    );
+  }
+  return { k, tokens, logprobs };
 }
 
 function fromSequenceMessage(sequence: pb.SampledSequence): SampledSequence {

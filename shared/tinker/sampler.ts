@@ -7,7 +7,7 @@ import { defaultDeadlineMs, retrieve } from './future.js';
 import type { TinkerHttp } from './http.js';
 import { sampleType } from './result-types.js';
 import { SamplingPoller } from './sampling-poller.js';
-import type { SampledSequence, SampleResult } from './types.js';
+import type { SampledSequence, SampleResult, TopTokens } from './types.js';
 
 export interface SampleOptions {
   readonly prompt: Int32Array; // [P]
@@ -23,6 +23,8 @@ export interface SampleOptions {
   /** Asks for the logprobs of the prompt's own tokens as well, which not every server shows. */
   readonly scoresPrompt?: boolean;
 }
+
+type ScoreOptions = Pick<SampleOptions, 'signal'> & { readonly temperature?: number };
 
 /** Samples with the weights of one sampling session. Calls are independent and may run concurrently. */
 export class Sampler {
@@ -65,10 +67,35 @@ export class Sampler {
    *
    * @param options.temperature divides the logits, at the local backend; other servers may ignore it here.
    */
-  async logprobs(
+  async logprobs(tokens: Int32Array, options: ScoreOptions = {}): Promise<Float32Array> {
+    return (await this.#score(tokens, 0, options)).logprobs;
+  }
+
+  /**
+   * The same, with the most probable tokens in the place of each.
+   *
+   * @param k how many of them. Servers allow few: vLLM 20, the local backend 64 or the whole vocabulary.
+   * @throws {BadAnswer} if the server shows none.
+   */
+  async mostProbable(
     tokens: Int32Array,
-    { signal, temperature = 1 }: Pick<SampleOptions, 'signal'> & { temperature?: number } = {},
-  ): Promise<Float32Array> {
+    k: number,
+    options: ScoreOptions = {},
+  ): Promise<{ readonly logprobs: Float32Array; readonly top: TopTokens }> {
+    const { logprobs, top } = await this.#score(tokens, k, options);
+    if (top?.tokens.length !== tokens.length * k) {
+      throw this.#unexpected(
+        `${top?.tokens.length ?? 0} most probable tokens for ${tokens.length} places with ${k} of them`,
+      );
+    }
+    return { logprobs, top };
+  }
+
+  async #score(
+    tokens: Int32Array,
+    topPrompt: number,
+    { signal, temperature = 1 }: ScoreOptions,
+  ): Promise<{ logprobs: Float32Array; top: TopTokens | undefined }> {
     const options = {
       prompt: tokens,
       numSamples: 1,
@@ -76,16 +103,19 @@ export class Sampler {
       temperature,
       scoresPrompt: true,
     };
-    const { promptLogprobs } = await this.#ask({ ...options, ...(signal && { signal }) });
+    const { promptLogprobs, promptTop } = await this.#ask(
+      { ...options, ...(signal && { signal }) },
+      topPrompt,
+    );
     if (promptLogprobs?.length !== tokens.length) {
       throw this.#unexpected(
         `${promptLogprobs?.length ?? 0} prompt logprobs for ${tokens.length} tokens`,
       );
     }
-    return promptLogprobs;
+    return { logprobs: promptLogprobs, top: promptTop };
   }
 
-  async #ask(options: SampleOptions): Promise<SampleResult> {
+  async #ask(options: SampleOptions, topPrompt = 0): Promise<SampleResult> {
     const { prompt, numSamples, maxTokens, temperature, seed, stop } = options;
     const json = SampleRequest.parse({
       num_samples: numSamples,
@@ -100,6 +130,7 @@ export class Sampler {
       sampling_session_id: this.samplingSessionId,
       seq_id: this.#seqId++,
       ...(options.scoresPrompt === true && { prompt_logprobs: true }),
+      ...(topPrompt > 0 && { topk_prompt_logprobs: topPrompt }),
     });
     const { deadlineMs = defaultDeadlineMs } = options;
     await using call = new TaskScope(this.clientSignal, options.signal);

@@ -56,3 +56,11 @@ export const Certificate = z.strictObject({
   arithmetic: z.enum(arithmetics), // the sampler's
 });
 export type Certificate = z.infer<typeof Certificate>;
+
+/** The engine of our own sampler, in certificates; its release follows. */
+export const onnxEngine = 'onnxruntime-node';
+
+/** Whether a group's actor says that its sampler draws by the random numbers of the ticket (`tokenDraws`). */
+export function drawsByTicket(certificate: Certificate | undefined): boolean {
+  return certificate?.engine.startsWith(onnxEngine) ?? false;
+}

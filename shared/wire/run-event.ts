@@ -19,8 +19,14 @@ export const RunEvent = z.discriminatedUnion('kind', [
     ...eventBase,
     kind: z.literal('quarantine'),
     actor: z.string().min(1).max(128), // whose groups are refused from now on
-    why: z.enum(['gap', 'likelihood', 'fleet', 'impossible', 'version']).optional(), // absent: gap
-    gap: z.number(), // nats per token; likelihood: nats of evidence; fleet: multiple of others; impossible: groups
+    why: z
+      .enum([
+        ...['gap', 'likelihood', 'fleet', 'impossible', 'version'],
+        ...['replay', 'selection', 'solve_rate'],
+      ] as const)
+      .optional(), // absent: gap
+    // nats per token; likelihood, selection and solve_rate: nats of evidence; fleet: multiple of others; impossible and replay: groups
+    gap: z.number(),
     bound: z.number(), // that the gap exceeded
     groups: z.int().positive(), // groups audited
     version: z.int().nonnegative(),
@@ -35,6 +41,16 @@ export const RunEvent = z.discriminatedUnion('kind', [
     mean: z.number().nonnegative(), // difference over all tokens but the largest quarter, in nats
     meanBand: z.number().positive(), // of the mean
     place: z.int().nonnegative(), // index of the token in the canary
+  }),
+  z.strictObject({
+    ...eventBase,
+    kind: z.literal('suspicion'), // an actor may select the answers that it sends
+    actor: z.string().min(1).max(128),
+    why: z.enum(['selection', 'solve_rate']), // by how probable its answers are, or by how many it solves
+    nats: z.number(), // of evidence
+    bound: z.number(), // that they exceeded
+    groups: z.int().positive(),
+    version: z.int().nonnegative(),
   }),
   z.strictObject({
     ...eventBase,

@@ -14,6 +14,7 @@ import { tuftMishaps } from './tuft/mishaps.js';
 import { tuftNumbers } from './tuft/numbers.js';
 import { tuftRestart } from './tuft/restart.js';
 import { tuftTraining } from './tuft/training.js';
+import { timedVersions } from './vllm/exactness.js';
 import { testVllm } from './vllm/training.js';
 
 /**
@@ -90,7 +91,7 @@ export const suites: readonly Suite[] = [
     proves:
       'npm start samples with a real vLLM, across its death, with the logprobs of the trainer',
     run: testVllm,
-    limitMinutes: 40,
+    limitMinutes: 40 + timedVersions / 5,
   },
   {
     name: 'gpu-test',

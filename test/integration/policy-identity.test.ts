@@ -7,7 +7,7 @@ import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { runAlteredActor } from '../support/altered-actor.js';
 import { until } from '../support/broker.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { startsEven, TrainingGround } from '../support/training-ground.js';
 
 type Fault = Omit<Parameters<typeof runAlteredActor>[1], 'name' | 'modelDir' | 'alter'> & {
   readonly alter?: (request: GroupRequest) => GroupRequest;
@@ -47,6 +47,14 @@ async function runWithFault(name: string, fault: (ground: TrainingGround) => Fau
     },
   };
 }
+
+/** Sends right answers where it can: it draws once more where one is wrong. The logprobs are honest. */
+const untilRight: Fault = {
+  answer: async (rollouts, again) => {
+    const others = await again();
+    return rollouts.map((rollout, r) => (startsEven(rollout) ? rollout : others[r]!));
+  },
+};
 
 async function refusals(ground: TrainingGround) {
   const found: Extract<RunEvent, { kind: 'refusal' }>[] = [];
@@ -139,3 +147,27 @@ describe(
     });
   },
 );
+
+describe('a run with an actor that selects its answers', { timeout: 240_000 }, () => {
+  it('an actor that draws again where an answer is wrong is quarantined, and an honest one is not', async () => {
+    const flags = { 'max-steps': 1_000, 'audit-selection-share': 1, 'audit-version-share': 0 };
+    await using run = await runWithFault('selects', () => untilRight, flags);
+    const { ground, learner } = run;
+    ground.actor('honest');
+    const quarantined = async () => (await ground.broker.policy.current())?.quarantined;
+    await until(async () => (await quarantined()) !== undefined);
+    const replays = async () => {
+      const agrees = /rl_groups_replayed_total\{outcome="agrees"\} (\d+)/;
+      return Number(agrees.exec((await learner.ask('/metrics')).body)?.[1] ?? 0);
+    };
+    const before = await replays();
+    await until(async () => (await replays()) >= before + 20);
+    assert.deepEqual(await quarantined(), ['faulty']);
+    assert.equal(await learner.stop('SIGTERM'), 0, learner.errors + learner.tail);
+    const found: unknown[] = [];
+    for await (const event of ground.broker.events.past(new AbortController().signal)) {
+      if (event.kind === 'quarantine') found.push([event.actor, event.why]);
+    }
+    assert.deepEqual(found, [['faulty', 'replay']]);
+  });
+});

@@ -43,7 +43,11 @@ export async function runAlteredActor(
     /** Whether it would alter the reading of a canary as well; by default only that of tickets. */
     readonly isConsistent?: boolean;
     readonly arithmetic?: Arithmetic; // that it claims; default fp32
-    readonly answer?: (rollouts: readonly SampledRollout[]) => Promise<SampledRollout[]>;
+    /** What it sends instead of what it has drawn; `again` draws another group for the same ticket. */
+    readonly answer?: (
+      rollouts: readonly SampledRollout[],
+      again: () => Promise<readonly SampledRollout[]>,
+    ) => Promise<SampledRollout[]>;
   },
   signal: AbortSignal,
 ): Promise<void> {
@@ -91,8 +95,10 @@ export async function runAlteredActor(
       own.drop(version);
     },
     sample: async (request, ...more) => {
-      const rollouts = await own.sample(alter(request), ...more);
-      return answer === undefined ? rollouts : await answer(rollouts);
+      const asked = alter(request);
+      const rollouts = await own.sample(asked, ...more);
+      const again = () => own.sample({ ...asked, seed: asked.seed + 1 }, ...more);
+      return answer === undefined ? rollouts : await answer(rollouts, again);
     },
     ready: () => own.ready(),
     guard: (ending) => own.guard(ending),

@@ -53,6 +53,7 @@ export class EventHistory implements History {
         break;
       case 'held':
       case 'refusal':
+      case 'suspicion':
       case 'version':
       case 'leader':
       case 'checkpoint':

@@ -6,6 +6,7 @@ import {
   statusText,
   withEvent,
   heldText,
+  suspicionText,
 } from '../../../cli/up/progress.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
 
@@ -92,8 +93,10 @@ describe('the status line', () => {
   });
 });
 
+type QuarantineEvent = Extract<RunEvent, { kind: 'quarantine' }>;
+
 describe('the message about a quarantined actor', () => {
-  const event = (gap: number, bound: number, why?: 'gap' | 'likelihood' | 'fleet' | 'impossible') =>
+  const event = (gap: number, bound: number, why?: QuarantineEvent['why']) =>
     quarantineText({
       ...{ v: 1, at: 0, kind: 'quarantine', actor: 'actor-1', gap, bound, groups: 4, version: 2 },
       ...(why === undefined ? {} : { why }),
@@ -105,6 +108,14 @@ describe('the message about a quarantined actor', () => {
       [event(0.3, 0.05, 'gap'), /in 4 groups its logprobs were 0\.300 nats/],
       [event(42.7, 20.7, 'likelihood'), /the chance that they do is below e\^-42\./],
       [event(11.26, 5, 'fleet'), /11\.3 times as far .* and 5 times is the most\./],
+      [
+        event(2, 2, 'replay'),
+        /4 groups its tokens are not those that the random numbers .* choose/,
+      ],
+      [
+        event(21.2, 20.7, 'solve_rate'),
+        /it solves more than the other actors do; .* e\^21 groups\./,
+      ],
       [event(3, 3, 'impossible'), /no policy can have the logprobs that 4 of its groups claim\./],
     ];
     for (const [text, found] of texts) {
@@ -112,6 +123,14 @@ describe('the message about a quarantined actor', () => {
       assert.match(text, found);
       assert.match(text, /What it samples is refused from now on\.$/);
     }
+  });
+
+  it('the message about an actor that may select its answers says that it goes on', () => {
+    const found = { actor: 'actor-1', why: 'selection', nats: 21, bound: 20.7, groups: 9 } as const;
+    assert.match(
+      suspicionText({ v: 1, at: 0, kind: 'suspicion', ...found, version: 2 }),
+      /^actor-1 may select .* in 9 groups its answers are more or less probable .* It is not quarantined/,
+    );
   });
 });
 

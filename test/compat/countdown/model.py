@@ -2,7 +2,7 @@
 
 The embedded model reads the characters of bare arithmetic, and the example asks in English. With
 words as tokens a prompt has some 180 of them, and chance alone hits `<answer>` and `</answer>` now
-and then: that is the first thing to be learnt.
+and then: that is the first thing to be learned.
 
 Arguments: a folder to write to, the example's dataset folder. The example's own folder is on the
 path: its env.py says how prompts read.

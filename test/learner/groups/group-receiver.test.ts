@@ -100,6 +100,7 @@ class Bench {
       log: silent,
       certificates: this.certificates,
       versionAudit: { consider: () => Promise.resolve() },
+      selection: { solved: () => Promise.resolve() },
       newestVersion: () => this.admission.publishedVersion,
     });
   }

@@ -12,7 +12,8 @@ const length = 16;
 const limits = auditLimits({
   trainerClass: 'fp32',
   auditShare: 1,
-  auditVersionShare: 0,
+  ...{ auditVersionShare: 0, auditSelectionShare: 0 },
+  ...{ auditRequireDraws: false, auditOnSelection: 'report' },
   auditNoise: 0.05,
 });
 

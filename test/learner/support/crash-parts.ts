@@ -117,6 +117,7 @@ export function startSession(
     zeroVariance: 'refill',
     certificates: new Certificates(),
     versionAudit: { consider: () => Promise.resolve() },
+    selection: { solved: () => Promise.resolve() },
     newestVersion: () => admission.publishedVersion,
     log: silent,
   });

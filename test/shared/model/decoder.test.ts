@@ -81,7 +81,7 @@ for (const [hasTiedHead, isSmall] of [
         const [ended] = await texts.sampleGroup({ ...single, stopStrings: [stop] }, fixed);
         const length = stop === '' ? 16 : lengthAtStop(whole!.tokens, decode, [stop])!;
         assert.deepEqual(ended!.tokens, whole!.tokens.subarray(0, length));
-        assert.equal(ended!.stopReason, 'stop');
+        assert.equal(ended!.stopReason, stop === '' ? 'length' : 'stop');
       }
     });
 
@@ -89,6 +89,16 @@ for (const [hasTiedHead, isSmall] of [
       const first = await decoder.sampleGroup(request, fixed);
       assert.deepEqual(await decoder.sampleGroup(request, fixed), first);
       assert.notDeepEqual(await decoder.sampleGroup({ ...request, seed: 6 }, fixed), first);
+    });
+
+    it('a rollout draws by random numbers of its own, whatever the other rollouts of its group do', async () => {
+      const four = await decoder.sampleGroup({ ...request, count: 4 }, fixed);
+      const two = await decoder.sampleGroup({ ...request, count: 2 }, fixed);
+      assert.deepEqual(
+        two.map(({ tokens }) => tokens),
+        four.slice(0, 2).map(({ tokens }) => tokens),
+      );
+      assert.notDeepEqual(four[0]!.tokens, four[1]!.tokens);
     });
 
     it('the decoder takes the most probable token at temperature 0, with its logprob at temperature 1', async () => {

@@ -229,6 +229,21 @@ describe('the sample result', () => {
     assert.deepEqual(decodeSampleResult(encodeSampleResult(stopped)), stopped);
   });
 
+  it('the sample result has the most probable tokens of the prompt, and is refused if some are missing', () => {
+    const promptTop = {
+      k: 2,
+      tokens: Int32Array.of(1, 2, 3, 4),
+      logprobs: Float32Array.of(-1, -2, -3, -4),
+    };
+    const message = encodeSampleResult({ ...sampled, promptTop });
+    assert.deepEqual(decodeSampleResult(message), { ...sampled, promptTop });
+    const short = { ...promptTop, logprobs: Float32Array.of(-1) };
+    assert.throws(
+      () => decodeSampleResult(encodeSampleResult({ ...sampled, promptTop: short })),
+      /the most probable tokens: 4 tokens and 1 logprobs for 2 positions of 2/,
+    );
+  });
+
   it('the sample result is refused if tokens lack their logprobs', () => {
     const bytes = toBinary(
       pb.SampleResponseSchema,
