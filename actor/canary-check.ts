@@ -5,7 +5,7 @@ import { bandOf, compareCanary } from '../shared/rl/canary.js';
 import { canaryDigest, type Certificate } from '../shared/wire/canary.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import type { Sampler, Score } from './sampler/sampler.js';
+import type { Sampler, ComputeLogprobs } from './sampler/sampler.js';
 
 const differences = new Histogram({
   name: 'rl_actor_canary_difference_nats',
@@ -52,7 +52,7 @@ export class CanaryCheck {
    */
   async require(
     { version, canary, adapter }: PolicyManifest,
-    score: Score,
+    score: ComputeLogprobs,
     signal: AbortSignal,
     where?: string,
   ): Promise<void> {

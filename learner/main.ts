@@ -23,9 +23,9 @@ import { assertKnownToNats, findTraces } from './checkpoints/traces.js';
 import { Meter } from './cost/meter.js';
 import { RunWatch } from './report/run-watch.js';
 import { summarize } from './report/summary.js';
-import { withRecovery } from './checkpoints/recovery.js';
+import { withRecovery } from './session/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
-import { canaryTexts } from './step/canary-texts.js';
+import { canaryTexts } from './publish/canary-texts.js';
 import { supervisedPlan } from './supervised/batch-plan.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 

@@ -25,7 +25,7 @@ import type { CheckpointFiles } from './checkpoint-store.js';
 import type { CustomLossValue, TracedLoss } from './custom-loss/traced-loss.js';
 
 /** The result of forward_backward. */
-export interface Evaluation {
+export interface PassResult {
   readonly logprobs: Float32Array[]; // [N] for each datum, before any update
   readonly lossSum: number;
   readonly metrics?: Readonly<Record<string, number>>; // of a custom loss
@@ -65,7 +65,7 @@ export class TrainableAdapter {
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
     custom?: CustomWork,
-  ): Promise<Evaluation> {
+  ): Promise<PassResult> {
     checkLossConfig(loss, config);
     const added: Gradients = new Map();
     const result =
@@ -94,7 +94,7 @@ export class TrainableAdapter {
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
     custom?: CustomWork,
-  ): Promise<Evaluation> {
+  ): Promise<PassResult> {
     checkLossConfig(loss, config);
     return (await this.#evaluate(trainer, data, loss, config, custom)).evaluation;
   }
@@ -106,7 +106,7 @@ export class TrainableAdapter {
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
     custom: CustomWork | undefined,
-  ): Promise<{ evaluation: Evaluation; derivatives: readonly Float64Array[] }> {
+  ): Promise<{ evaluation: PassResult; derivatives: readonly Float64Array[] }> {
     checkInputs(data, loss);
     const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
     const all = data.map(({ inputs }, d): Partial<CustomLossValue> & LossAndGradient =>
@@ -134,7 +134,7 @@ export class TrainableAdapter {
     config: Readonly<Record<string, number>>,
     added: Gradients,
     custom: CustomWork | undefined,
-  ): Promise<Evaluation> {
+  ): Promise<PassResult> {
     const { evaluation, derivatives } = await this.#evaluate(trainer, data, loss, config, custom);
     if (!evaluation.logprobs.every(areFinite)) return evaluation;
     const weighted = data.map((datum, d) => {
@@ -294,6 +294,6 @@ function areFinite(values: Float32Array): boolean {
   return values.every(Number.isFinite);
 }
 
-function assertFiniteLoss({ lossSum }: Evaluation): void {
+function assertFiniteLoss({ lossSum }: PassResult): void {
   if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
 }

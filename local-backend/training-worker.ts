@@ -11,7 +11,7 @@ import type { CustomLoss } from '../shared/tinker/api.js';
 import type { CustomInputs } from '../shared/tinker/types.js';
 import { ParallelTrainer } from './parallel-trainer.js';
 import { TracedLoss } from './custom-loss/traced-loss.js';
-import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
+import { TrainableAdapter, type PassResult } from './trainable-adapter.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
 
 /** The calls that the training thread serves, one at a time. */
@@ -27,7 +27,7 @@ export interface TrainingCalls {
     config: Readonly<Record<string, number>>;
     isForwardOnly: boolean;
     custom?: { loss: CustomLoss; inputs: readonly CustomInputs[] };
-  }): Promise<Evaluation>;
+  }): Promise<PassResult>;
   optimStep(input: { run: string; params: AdamParams }): { gradNorm: number; step: number };
   save(input: { run: string; baseModel: string; withOptimizer: boolean }): CheckpointFiles;
   restore(input: { run: string } & Pick<CheckpointFiles, 'adapter' | 'optimizer'>): void;

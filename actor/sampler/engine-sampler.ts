@@ -8,7 +8,7 @@ import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-dr
 import { scoresByAnswers, scoresByPrompts } from './canary-scores.js';
 import { NotServed } from '../../shared/engine/adapter-server.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
-import type { PolicyChoice, Progress, Prove, Sampler, Score } from './sampler.js';
+import type { PolicyChoice, Progress, Prove, Sampler, ComputeLogprobs } from './sampler.js';
 import {
   appendSegment,
   continuationSeed,
@@ -102,7 +102,7 @@ export class EngineSampler implements Sampler {
   async load(manifest: PolicyManifest, prove: Prove, signal: AbortSignal): Promise<void> {
     const { version } = manifest;
     const proveServer: ProveServer = (draw, ending, where) => {
-      const score: Score = (canary, scoring) => {
+      const score: ComputeLogprobs = (canary, scoring) => {
         const sample = (request: GroupRequest) =>
           this.#repeated(version, scoring, () => draw(request, this.#limitMs, scoring));
         const { mostProbable, scoresPrompts } = this.#engine;

@@ -33,7 +33,7 @@ export interface Progress {
  *
  * @param canary with how far two honest computations may be apart.
  */
-export type Score = (
+export type ComputeLogprobs = (
   canary: CanaryTexts & { readonly band: LogprobBand },
   signal: AbortSignal,
 ) => Promise<TokenScores>;
@@ -44,7 +44,7 @@ export type Score = (
  * @param where the server's address, if there may be several.
  * @throws {PermanentError} if it does not.
  */
-export type Prove = (score: Score, signal: AbortSignal, where?: string) => Promise<void>;
+export type Prove = (score: ComputeLogprobs, signal: AbortSignal, where?: string) => Promise<void>;
 
 /**
  * Samples groups with the policy versions loaded into it. An actor has one instance; the rest of the

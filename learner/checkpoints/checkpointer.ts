@@ -12,7 +12,7 @@ import type {
   TicketKey,
   Usage,
 } from '../../shared/wire/ledger.js';
-import type { TicketTableState } from '../groups/ticket-table.js';
+import type { TicketTableState } from '../tickets/ticket-table.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import type { CheckpointStore } from './checkpoint-store.js';

@@ -15,7 +15,7 @@ import type {
   Usage,
 } from '../../shared/wire/ledger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import type { TicketTableState } from '../groups/ticket-table.js';
+import type { TicketTableState } from '../tickets/ticket-table.js';
 import { type CheckpointStore, ledgerLabel } from './checkpoint-store.js';
 import { deleteOrphans } from './retention.js';
 import { restoreError, type Traces } from './traces.js';
@@ -66,7 +66,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
   const model = { baseModel: config.model.name, rank, seed };
   if (traces.inNats.length === 0) {
     const run = await client.createLoraModel(model);
-    if (config.from !== undefined) await start(run, config.from, config);
+    if (config.from !== undefined) await loadStartingWeights(run, config.from, config);
     const nothing = {
       curriculum: undefined,
       table: undefined,
@@ -105,7 +105,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
  *
  * @throws {UserError} if the backend does not have them, or they are of another model, rank or alpha.
  */
-async function start(
+async function loadStartingWeights(
   run: Pick<TrainingRun, 'loadState'>,
   { path, run: name = path }: NonNullable<RunConfig['from']>,
   { model, lora }: Pick<RunConfig, 'model' | 'lora'>,

@@ -10,13 +10,13 @@ import {
   ticketRoom,
 } from '../../shared/rl/capacity.js';
 import {
-  freshness,
+  stalenessOfNewest,
   type Rewind,
   rewindsInReach,
   staleness as stalenessOf,
 } from '../../shared/rl/staleness.js';
 import { chooseGroups, nextInOrder, type WindowTicket } from '../../shared/rl/window.js';
-import { type TicketEntry, TicketTable, type TicketTableState } from './ticket-table.js';
+import { type TicketEntry, TicketTable, type TicketTableState } from '../tickets/ticket-table.js';
 
 export interface AdmissionLimits
   extends
@@ -273,7 +273,7 @@ export class Admission<Group> {
     const { maxStepsOffPolicy, windowPolicy } = this.#limits;
     const age = stalenessOf(this.#version, sampledBy, this.rewinds);
     const decisive =
-      windowPolicy === 'tokens' ? freshness(this.#version, sampledBy, this.rewinds) : age;
+      windowPolicy === 'tokens' ? stalenessOfNewest(this.#version, sampledBy, this.rewinds) : age;
     const deadline = this.#version + maxStepsOffPolicy - decisive;
     this.table.arrive(order, group, deadline, attempt, this.#version - age);
   }

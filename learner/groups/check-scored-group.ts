@@ -1,7 +1,17 @@
 import { alteredFields, type Ticket } from '../../shared/wire/ticket.js';
 import { claimedMass, evidenceAgainstUniform } from '../../shared/rl/claim-evidence.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import type { TicketEntry } from './ticket-table.js';
+import type { TicketEntry } from '../tickets/ticket-table.js';
+
+/** A scored group that waits to be trained on. */
+export interface ArrivedGroup {
+  readonly scored: ScoredGroup;
+  readonly seq: number; // stream sequence number of its message
+  readonly sampledBy: readonly number[]; // policy versions of its tokens
+  readonly arrivedAtVersion: number;
+  readonly arrivedAt?: number; // ms since the epoch, for its trace
+  readonly trace?: string | undefined; // `traceparent` of the scoring span
+}
 
 /** What a group's certificate says of the versions that sampled it. */
 export type Verdict =

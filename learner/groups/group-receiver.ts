@@ -8,30 +8,20 @@ import { tokenCount } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
-import type { ActorAudit } from '../step/actor-audit.js';
-import type { SelectionAudit } from '../step/selection-audit.js';
-import type { VersionAudit } from '../step/version-audit.js';
+import type { ActorAudit } from '../audit/actor-audit.js';
+import type { SelectionAudit } from '../audit/selection-audit.js';
+import type { VersionAudit } from '../audit/version-audit.js';
 import type { GroupTokens, TokenAccount } from '../cost/token-account.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../stop/broken-policy-watch.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { NoSignalWatch } from '../stop/no-signal-watch.js';
-import type { Certificates } from './certificates.js';
+import type { Certificates } from '../audit/certificates.js';
 import { EarlyAnswers } from './early-answers.js';
 import type { GroupStats } from './group-stats.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
 import type { UnackedGroups } from './unacked-groups.js';
-import { refusalReason, versionsOf } from './check-scored-group.js';
-
-/** A scored group that waits to be trained on. */
-export interface ArrivedGroup {
-  readonly scored: ScoredGroup;
-  readonly seq: number; // stream sequence number of its message
-  readonly sampledBy: readonly number[]; // policy versions of its tokens
-  readonly arrivedAtVersion: number;
-  readonly arrivedAt?: number; // ms since the epoch, for its trace
-  readonly trace?: string | undefined; // `traceparent` of the scoring span
-}
+import { type ArrivedGroup, refusalReason, versionsOf } from './check-scored-group.js';
 
 export interface GroupReceiverOptions {
   readonly admission: Admission<ArrivedGroup>;

@@ -37,7 +37,7 @@ export class UnackedGroups {
   }
 
   /** Extends the ack wait of every held message; call it within each ack wait. */
-  prolong(): void {
+  extendLeases(): void {
     for (const { lease } of this.#held.values()) lease.working();
   }
 

@@ -13,12 +13,12 @@ import { tokenCount } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
-import { HoldTimes } from '../groups/hold-times.js';
-import { issueTickets } from '../groups/ticket-issuer.js';
-import { isPaced, type Pace, TicketPace, unpaced } from '../groups/ticket-pace.js';
-import type { TicketWatch } from '../groups/ticket-watch.js';
+import { HoldTimes } from '../tickets/hold-times.js';
+import { issueTickets } from '../tickets/ticket-issuer.js';
+import { isPaced, type Pace, TicketPace, unpaced } from '../tickets/ticket-pace.js';
+import type { TicketWatch } from '../tickets/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
-import { keepWatch, ticketWatch, type WatchedTickets } from './report-held-tickets.js';
+import { keepWatch, openTicketWatch, type WatchedTickets } from './watch-tickets.js';
 
 type QueueOptions = Pick<
   SessionOptions,
@@ -53,7 +53,7 @@ export class SessionQueues {
   }
 
   /** Handles evaluation results, dead letters and lost evaluation tickets until the session ends. */
-  listen(evaluator: Evaluator): void {
+  handleEvaluations(evaluator: Evaluator): void {
     const { receiver, tickets } = this.#parts;
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
     const receive = (scored: ScoredGroup): void => {
@@ -93,7 +93,7 @@ export class SessionQueues {
   }
 
   /** Issues training tickets and receives their groups, as tasks of `scope`. */
-  exchange(scope: TaskScope): void {
+  issueAndReceive(scope: TaskScope): void {
     const { receiver, tickets, unacked, holdTimes } = this.#parts;
     scope.start((signal) =>
       consume(
@@ -145,7 +145,7 @@ export class SessionQueues {
   }
 
   async #watchTickets(watched: WatchedTickets, signal: AbortSignal): Promise<void> {
-    const watch = ticketWatch(watched, this.#options, this.#session);
+    const watch = openTicketWatch(watched, this.#options, this.#session);
     this.#watches.set(watched.split, watch);
     await keepWatch(watch, this.#broker, signal);
     this.#watches.delete(watched.split);

@@ -15,12 +15,12 @@ import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/run-control.js';
-import { VersionNotFinite } from '../step/adapter-supply.js';
+import { VersionNotFinite } from '../publish/adapter-supply.js';
 import { Training } from '../step/training.js';
 import { SupervisedTraining } from '../supervised/supervised-training.js';
 import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
-import type { Trainer } from './trainer.js';
+import type { TrainingLoop } from '../step/training-loop.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
 
@@ -142,7 +142,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       evaluateEverySteps: settings.evalProblems === 0 ? 0 : settings.evalEveryVersions,
       surroundings,
     });
-  const training: Trainer =
+  const training: TrainingLoop =
     supervised ??
     new Training({
       ...common,
@@ -169,7 +169,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     {
       // The exchange ends before the reason below is determined.
       await using exchange = scope.child(stop, time.signal);
-      if (supervised === undefined) queues.exchange(exchange);
+      if (supervised === undefined) queues.issueAndReceive(exchange);
       const givenUp = await training.run(AbortSignal.any([stop, time.signal]));
       if (givenUp !== undefined) return givenUp;
     }
@@ -180,7 +180,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const refusals = new RefusalReports(broker.events, log);
   const prolonging = setInterval(
     () => {
-      unacked.prolong();
+      unacked.extendLeases();
     },
     (1_000 * settings.leaseSeconds) / 3,
   );
@@ -198,7 +198,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     });
     void scope.track(maintained);
   }, maintainEveryMs);
-  queues.listen(evaluator);
+  queues.handleEvaluations(evaluator);
   try {
     // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
     const first = past.evals[0]?.result ?? (step === 0 ? evaluate() : undefined);

@@ -3,7 +3,7 @@ import type { DivergenceLimits } from '../../shared/rl/divergence.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
 import { arithmetics } from '../../shared/base/arithmetic.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
-import type { SelectionAuditOptions } from '../step/selection-audit.js';
+import type { SelectionAuditOptions } from '../audit/selection-audit.js';
 
 /** How long to train, and how many steps a crash may cost. */
 export const Duration = z.object({

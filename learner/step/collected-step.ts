@@ -4,7 +4,7 @@ import type { Changes } from '../../shared/base/changes.js';
 import type { Admission, Minibatch } from '../groups/admission.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { IdleClock } from './idle-clock.js';
-import type { ArrivedGroup } from '../groups/group-receiver.js';
+import type { ArrivedGroup } from '../groups/check-scored-group.js';
 import {
   needsWholeBatch,
   prepareMinibatches,
@@ -12,7 +12,13 @@ import {
   type MinibatchResult,
 } from './minibatch-pass.js';
 import type { LearningRateSchedule } from './learning-rate-schedule.js';
-import type { TrainedGroup } from './step-report.js';
+
+/** A group that a step trained on. */
+export interface TrainedGroup {
+  readonly group: ArrivedGroup;
+  readonly staleness: number; // in steps
+  readonly substep: number; // that trained on it
+}
 
 export interface CollectedStepOptions {
   readonly config: RunConfig;

@@ -1,5 +1,5 @@
 import { correctTokens, needsProximal, type CorrectedTokens } from '../../shared/rl/corrections.js';
-import { freshTokens, mayTrainOn, type OffPolicyLaw } from '../../shared/rl/off-policy-law.js';
+import { allowedTokens, mayTrainOn, type StalenessBound } from '../../shared/rl/staleness-bound.js';
 import { lossAndGradient, losses } from '../../shared/rl/losses.js';
 import type { VersionedPairs } from '../../shared/rl/off-policy.js';
 import type { Datum } from '../../shared/rl/datum.js';
@@ -40,7 +40,7 @@ export interface PreparedMinibatch {
   /** One per rollout; `sides` is -1 for a token masked below the bounds, 1 above, 0 for one that is kept. */
   readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
   readonly advantages: readonly Float64Array[]; // [B][T] before any correction
-  readonly law: OffPolicyLaw;
+  readonly law: StalenessBound;
   readonly terms: Omit<TokenAdvantages, 'advantages'>;
 }
 
@@ -86,11 +86,11 @@ export async function prepareMinibatches(
   { run, base }: MinibatchBackends,
   config: PassSettings,
   minibatches: readonly (readonly ScoredGroup[])[],
-  law: OffPolicyLaw,
+  law: StalenessBound,
 ): Promise<PreparedMinibatch[]> {
   const { loss, correction, sampling } = config;
   const rollouts = minibatches.flatMap(rolloutsOf);
-  const fresh = rollouts.map(({ versions }) => freshTokens(versions, law));
+  const fresh = rollouts.map(({ versions }) => allowedTokens(versions, law));
   const logprobsUnder = async (model: Pick<MinibatchBackend, 'forward'>) => {
     const data = rollouts.map(({ promptTokens, tokens }) => unweightedDatum(promptTokens, tokens));
     const { temperature } = sampling;

@@ -7,11 +7,11 @@ import { ticketAttributes } from '../../shared/wire/ticket.js';
 import { type Candidate, CheckpointTrial } from '../checkpoints/checkpoint-trial.js';
 import type { Checkpointer, Consumed, PendingState } from '../checkpoints/checkpointer.js';
 import type { Admission } from '../groups/admission.js';
-import type { ArrivedGroup } from '../groups/group-receiver.js';
+import type { ArrivedGroup } from '../groups/check-scored-group.js';
 import type { TokenAccount } from '../cost/token-account.js';
 import type { Meter } from '../cost/meter.js';
 import type { GroupStats } from '../groups/group-stats.js';
-import { isConsumedIn } from '../groups/ticket-table.js';
+import { isConsumedIn } from '../tickets/ticket-table.js';
 import type { UnackedGroups } from '../groups/unacked-groups.js';
 import type { StepEvent } from '../report/history.js';
 import {
@@ -21,16 +21,16 @@ import {
   type StepEventsOptions,
   ticketStats,
 } from '../report/step-event.js';
-import type { GiveUp } from '../stop/give-up.js';
+import type { StopConditions } from '../stop/stop-conditions.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
-import type { ActorAudit } from './actor-audit.js';
-import { damagingActors, StepDamaged } from './damage.js';
+import type { ActorAudit } from '../audit/actor-audit.js';
+import { damagingActors, StepDamaged } from '../audit/damage.js';
 import type { LearningRateSchedule } from './learning-rate-schedule.js';
 import type { MinibatchResult } from './minibatch-pass.js';
-import type { CollectedStep } from './collected-step.js';
-import { VersionNotFinite } from './adapter-supply.js';
-import type { Publisher } from './publisher.js';
-import { reportStep, type TrainedGroup } from './step-report.js';
+import type { CollectedStep, TrainedGroup } from './collected-step.js';
+import { VersionNotFinite } from '../publish/adapter-supply.js';
+import type { Publisher } from '../publish/publisher.js';
+import { reportStep } from './step-report.js';
 
 const stepsTrained = new Counter({
   name: 'rl_steps_total',
@@ -92,7 +92,7 @@ interface ConfirmedStep {
  */
 export class StepPipeline {
   readonly #options: StepPipelineOptions;
-  readonly #giveUp: GiveUp;
+  readonly #giveUp: StopConditions;
   readonly #events: StepEvents;
   readonly #trial = new CheckpointTrial();
   #newest: Gates = {
@@ -103,7 +103,7 @@ export class StepPipeline {
   #retired: Promise<void> = Promise.resolve(); // the newest retirement of old versions
   #isRetiring = false;
 
-  constructor(options: StepPipelineOptions, giveUp: GiveUp) {
+  constructor(options: StepPipelineOptions, giveUp: StopConditions) {
     this.#options = options;
     this.#giveUp = giveUp;
     this.#events = new StepEvents(options);

@@ -6,18 +6,18 @@ import {
   type VersionedPairs,
 } from '../../shared/rl/off-policy.js';
 import {
-  freshCount,
-  freshPairs,
+  allowedCount,
+  allowedPairs,
   mayTrainOn,
-  type OffPolicyLaw,
-} from '../../shared/rl/off-policy-law.js';
+  type StalenessBound,
+} from '../../shared/rl/staleness-bound.js';
 import { ratioBounds } from '../../shared/rl/losses.js';
 import type { Correction } from '../../shared/rl/objective.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import { tokenMean } from '../../shared/rl/token-terms.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import type { ArrivedGroup } from '../groups/group-receiver.js';
 import { StatTable } from '../report/stat-table.js';
+import type { TrainedGroup } from './collected-step.js';
 import type { MinibatchResult } from './minibatch-pass.js';
 
 const trainedStaleness = (basis: string) => ({
@@ -162,13 +162,6 @@ const ratioStats = new StatTable<OffPolicyStats>([
   { jsonl: 'trained/tokens', of: ({ tokens }) => tokens },
 ]);
 
-/** A group that a step trained on. */
-export interface TrainedGroup {
-  readonly group: ArrivedGroup;
-  readonly staleness: number; // in steps
-  readonly substep: number; // that trained on it
-}
-
 type StepConfig = Pick<
   RunConfig,
   'loss' | 'correction' | 'maxStepsOffPolicy' | 'numSubsteps' | 'numMinibatches'
@@ -204,7 +197,7 @@ export function reportStep(
   const { mask, weights } = correction;
   const law = { version, maxStepsOffPolicy: config.maxStepsOffPolicy, rewinds };
   const freshOf = ({ rollouts }: MinibatchResult) =>
-    rollouts.map((pairs) => freshPairs(pairs, law));
+    rollouts.map((pairs) => allowedPairs(pairs, law));
   const rollouts = results.flatMap(freshOf);
   const corrected = results.flatMap(({ corrected }) => corrected ?? []);
   const sides = corrected.map(({ sides }) => sides);
@@ -277,7 +270,7 @@ interface StalenessParts {
 function stalenessPartsOf(
   { group, substep }: TrainedGroup,
   numSubsteps: number,
-  law: OffPolicyLaw,
+  law: StalenessBound,
 ): StalenessParts {
   const ageOf = (sampledBy: number): number => stalenessOf(law.version, [sampledBy], law.rewinds);
   const runs = group.scored.group.rollouts
@@ -301,11 +294,11 @@ function stalenessPartsOf(
 /** The tokens of the groups that the law masks. */
 function staleTokensOf(
   trained: readonly TrainedGroup[],
-  law: OffPolicyLaw,
+  law: StalenessBound,
 ): StepData['staleTokens'] {
   const rollouts = trained.flatMap(({ group }) => group.scored.group.rollouts);
   const of = rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const fresh = rollouts.reduce((sum, { versions }) => sum + freshCount(versions, law), 0);
+  const fresh = rollouts.reduce((sum, { versions }) => sum + allowedCount(versions, law), 0);
   return { count: of - fresh, of };
 }
 

@@ -1,10 +1,11 @@
 import type { Changes } from '../../shared/base/changes.js';
 import type { Admission } from '../groups/admission.js';
-import { countDrop, type ArrivedGroup } from '../groups/group-receiver.js';
-import { GiveUp, type RunEnding, type Watches } from '../stop/give-up.js';
-import type { ActorAudit } from './actor-audit.js';
+import { countDrop } from '../groups/group-receiver.js';
+import type { ArrivedGroup } from '../groups/check-scored-group.js';
+import { StopConditions, type RunEnding, type Watches } from '../stop/stop-conditions.js';
+import type { ActorAudit } from '../audit/actor-audit.js';
 import type { IdleCause } from './idle-clock.js';
-import type { Position, Trainer } from '../session/trainer.js';
+import type { Position, TrainingLoop } from './training-loop.js';
 import { CollectedStep, type CollectedStepOptions } from './collected-step.js';
 import { StepPipeline, type StepPipelineOptions } from './step-pipeline.js';
 
@@ -19,15 +20,15 @@ export interface TrainingOptions extends CollectedStepOptions, Watches, StepPipe
  * without awaiting the one before, and sends the optimizer step after the last of each substep. A step
  * that was sent in full goes to the `StepPipeline`.
  */
-export class Training implements Trainer {
+export class Training implements TrainingLoop {
   readonly #options: TrainingOptions;
-  readonly #giveUp: GiveUp;
+  readonly #giveUp: StopConditions;
   readonly #pipeline: StepPipeline;
   #open: CollectedStep;
 
   constructor(options: TrainingOptions) {
     this.#options = options;
-    this.#giveUp = new GiveUp(options);
+    this.#giveUp = new StopConditions(options);
     this.#pipeline = new StepPipeline(options, this.#giveUp);
     this.#open = new CollectedStep(options, options.admission.step + 1);
   }

@@ -3,7 +3,7 @@ import { UserError } from '../../shared/base/errors.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import type { TicketTable } from '../groups/ticket-table.js';
+import type { TicketTable } from '../tickets/ticket-table.js';
 import { unweightedDatum } from '../step/datums.js';
 
 const streak = new Gauge({

@@ -14,11 +14,11 @@ import type { TokenAccount } from '../cost/token-account.js';
 import type { StepEvent } from '../report/history.js';
 import { StepEvents, type StepEventsOptions } from '../report/step-event.js';
 import type { SupervisedResult } from '../report/summary.js';
-import type { Position, Trainer } from '../session/trainer.js';
+import type { Position, TrainingLoop } from '../step/training-loop.js';
 import type { LearningRateSchedule } from '../step/learning-rate-schedule.js';
-import { VersionNotFinite } from '../step/adapter-supply.js';
-import type { Publisher } from '../step/publisher.js';
-import type { RunEnding } from '../stop/give-up.js';
+import { VersionNotFinite } from '../publish/adapter-supply.js';
+import type { Publisher } from '../publish/publisher.js';
+import type { RunEnding } from '../stop/stop-conditions.js';
 import type { BatchPlan } from './batch-plan.js';
 import {
   countedTokens,
@@ -82,7 +82,7 @@ interface SentStep {
  * and history. There are no tickets. A batch is known beforehand, so each step is sent while the one before is in the
  * backend; a version is published only where something samples with it.
  */
-export class SupervisedTraining implements Trainer {
+export class SupervisedTraining implements TrainingLoop {
   readonly #options: SupervisedOptions;
   readonly #events: StepEvents;
   readonly #trial = new CheckpointTrial();

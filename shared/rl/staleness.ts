@@ -33,7 +33,7 @@ export function staleness(
  *
  * @param sampledBy [≥ 1] the versions of the group's tokens.
  */
-export function freshness(
+export function stalenessOfNewest(
   version: number,
   sampledBy: readonly number[],
   rewinds: readonly Rewind[],

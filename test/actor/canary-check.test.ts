@@ -3,7 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import { CanaryCheck, CanaryNotReproduced } from '../../actor/canary-check.js';
 import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
 import type { Prove } from '../../actor/sampler/sampler.js';
-import { CanarySource } from '../../learner/step/canary-source.js';
+import { CanarySource } from '../../learner/publish/canary-source.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import { createAdapter, encodeAdapter, type Adapter } from '../../shared/model/lora.js';
 import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';

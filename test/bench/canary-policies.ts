@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { LearnerConfig } from '../../learner/config.js';
-import { canaryTexts } from '../../learner/step/canary-texts.js';
+import { canaryTexts } from '../../learner/publish/canary-texts.js';
 import { createRandom } from '../../shared/base/random.js';
 import { adamWStep, freshMoments, type Gradients } from '../../shared/model/adamw.js';
 import { Decoder } from '../../shared/model/decoder.js';

@@ -3,7 +3,7 @@ import {
   scoresOfForced,
   type CanaryTexts,
 } from '../../actor/sampler/canary-scores.js';
-import { CanarySource } from '../../learner/step/canary-source.js';
+import { CanarySource } from '../../learner/publish/canary-source.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import type { Arithmetic } from '../../shared/base/arithmetic.js';
 import { createRandom } from '../../shared/base/random.js';

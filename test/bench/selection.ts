@@ -1,4 +1,4 @@
-import { exactDistance } from '../../learner/step/selection-audit.js';
+import { exactDistance } from '../../learner/audit/selection-audit.js';
 import { createRandom, tokenDraws, type Random } from '../../shared/base/random.js';
 import { mean } from '../../shared/base/statistics.js';
 import { createAdapter } from '../../shared/model/lora.js';

@@ -18,7 +18,7 @@ import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { CanaryCheck, CanaryNotReproduced } from '../../actor/canary-check.js';
-import { CanarySource } from '../../learner/step/canary-source.js';
+import { CanarySource } from '../../learner/publish/canary-source.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';

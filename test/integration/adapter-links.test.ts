@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it, mock } from 'node:test';
-import { Certificates } from '../../learner/groups/certificates.js';
+import { Certificates } from '../../learner/audit/certificates.js';
 import type { Adapters } from '../../learner/settings/adapters.js';
-import { AdapterSupply } from '../../learner/step/adapter-supply.js';
+import { AdapterSupply } from '../../learner/publish/adapter-supply.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
-import { Publisher } from '../../learner/step/publisher.js';
+import { Publisher } from '../../learner/publish/publisher.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { encodeAdapter } from '../../shared/model/lora.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';

@@ -216,7 +216,7 @@ describe('the checkpointer', () => {
     const consumed = { step: 5, version: 5, progress: 0, table, rewinds: [], messages };
     await checkpointer.save(5).write(consumed);
     happened.length = 0;
-    unacked.prolong();
+    unacked.extendLeases();
     assert.deepEqual(happened, ['working 2']);
   });
 

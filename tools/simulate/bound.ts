@@ -1,5 +1,5 @@
 import { sum } from '../../shared/base/statistics.js';
-import type { Setting } from './loop.js';
+import type { Setting } from './policies.js';
 
 /**
  * A lower bound on the seconds in which any policy can train these groups within the staleness bound, even one that knows

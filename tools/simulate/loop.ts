@@ -3,21 +3,9 @@ import { ticketsWanted } from '../../shared/rl/capacity.js';
 import { smallestUsefulVersion } from '../../shared/rl/staleness.js';
 import { EventQueue } from './event-queue.js';
 import { Measures, type Outcome } from './measures.js';
-import type { Policy } from './policies.js';
+import type { Policy, Setting } from './policies.js';
 import { SlotPool, type SampledGroup } from './slot-pool.js';
 import type { Trace } from './trace.js';
-
-/** The machines and the shape of a step, which no policy can change. */
-export interface Setting {
-  readonly groupsPerBatch: number;
-  readonly groupSize: number;
-  readonly numMinibatches: number;
-  readonly slots: number; // answers sampled at once
-  readonly stepSeconds: number; // training of one batch
-  readonly publishSeconds: number; // from the end of a step until its version is sampled with
-  readonly scoreSeconds: number; // from a group's last token until the learner has it
-  readonly steps: number;
-}
 
 /**
  * Runs learner, actors and backend in simulated time until `setting.steps` steps are trained. The learner decides with

@@ -1,8 +1,19 @@
 import { usualTicketsAhead } from '../../shared/rl/capacity.js';
 import type { WindowPolicy } from '../../shared/rl/window.js';
-import type { Setting } from './loop.js';
 import { expectedLongestFirst, tailFirst } from './ticket-order.js';
 import type { Trace } from './trace.js';
+
+/** The machines and the shape of a step, which no policy can change. */
+export interface Setting {
+  readonly groupsPerBatch: number;
+  readonly groupSize: number;
+  readonly numMinibatches: number;
+  readonly slots: number; // answers sampled at once
+  readonly stepSeconds: number; // training of one batch
+  readonly publishSeconds: number; // from the end of a step until its version is sampled with
+  readonly scoreSeconds: number; // from a group's last token until the learner has it
+  readonly steps: number;
+}
 
 /** What learner and actors decide. */
 export interface Policy {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { CanaryCheck, CanaryNotReproduced } from '../../../actor/canary-check.js';
 import { connectEngine } from '../../../actor/sampler/connect-engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
-import { CanarySource } from '../../../learner/step/canary-source.js';
+import { CanarySource } from '../../../learner/publish/canary-source.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { startLocalBackend } from '../../../local-backend/local-backend.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';

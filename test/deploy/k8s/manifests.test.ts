@@ -299,7 +299,10 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         const { namespace } = (scaled[0] as unknown as KubernetesObject).metadata;
         assert.equal(demand!.metadata['url'], `http://learner.${namespace}:9090/metrics`);
         assert.equal(demand!.metadata['valueLocation'], 'rl_ticket_demand');
-        const issuer = await readFile(join(packageRoot, 'learner/groups/ticket-issuer.ts'), 'utf8');
+        const issuer = await readFile(
+          join(packageRoot, 'learner/tickets/ticket-issuer.ts'),
+          'utf8',
+        );
         assert(issuer.includes("name: 'rl_ticket_demand'"));
         assert.equal(
           demand!.metadata['targetValue'],

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
-import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
+import type { ArrivedGroup } from '../../../learner/groups/check-scored-group.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { LearningRateSchedule } from '../../../learner/step/learning-rate-schedule.js';
 import { CollectedStep } from '../../../learner/step/collected-step.js';

@@ -5,7 +5,7 @@ import { Meter } from '../../../learner/cost/meter.js';
 import { TokenAccount } from '../../../learner/cost/token-account.js';
 import type { Consumed } from '../../../learner/checkpoints/checkpointer.js';
 import { Admission } from '../../../learner/groups/admission.js';
-import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
+import type { ArrivedGroup } from '../../../learner/groups/check-scored-group.js';
 import { GroupStats } from '../../../learner/groups/group-stats.js';
 import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import type { StepEvent } from '../../../learner/report/history.js';

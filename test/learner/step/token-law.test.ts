@@ -9,7 +9,7 @@ import {
 import { reportStep } from '../../../learner/step/step-report.js';
 import { lossAndGradient, LossName } from '../../../shared/rl/losses.js';
 import { Normalization } from '../../../shared/rl/objective.js';
-import { mayTrainOn } from '../../../shared/rl/off-policy-law.js';
+import { mayTrainOn } from '../../../shared/rl/staleness-bound.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 
 const promptLength = rolloutGroup().promptTokens.length;

@@ -6,7 +6,7 @@ import {
   isPolicyBroken,
   type Probe,
 } from '../../../learner/stop/broken-policy-watch.js';
-import { TicketTable } from '../../../learner/groups/ticket-table.js';
+import { TicketTable } from '../../../learner/tickets/ticket-table.js';
 import { UserError } from '../../../shared/base/errors.js';
 import type { Datum } from '../../../shared/rl/datum.js';
 import { silent } from '../../support/broker.js';

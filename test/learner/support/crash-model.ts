@@ -1,9 +1,9 @@
 import { messageIdOf } from '../../../shared/wire/ticket-ids.js';
 import assert from 'node:assert/strict';
 import { EarlyCancel, GroupStale } from '../../../actor/early-cancel.js';
-import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
-import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
-import { unpaced } from '../../../learner/groups/ticket-pace.js';
+import type { ArrivedGroup } from '../../../learner/groups/check-scored-group.js';
+import { issueTickets } from '../../../learner/tickets/ticket-issuer.js';
+import { unpaced } from '../../../learner/tickets/ticket-pace.js';
 import { orderOf } from '../../../shared/base/ticket-name.js';
 import type { Random } from '../../../shared/base/random.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';

@@ -1,5 +1,5 @@
-import { HoldTimes } from '../../../learner/groups/hold-times.js';
-import { TicketWatch } from '../../../learner/groups/ticket-watch.js';
+import { HoldTimes } from '../../../learner/tickets/hold-times.js';
+import { TicketWatch } from '../../../learner/tickets/ticket-watch.js';
 import { Passage } from '../../../shared/broker/passage.js';
 import type { QueueState } from '../../../shared/broker/queue-state.js';
 import type { Attempt } from '../../../shared/wire/ticket-ids.js';

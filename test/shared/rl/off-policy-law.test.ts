@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
-  freshCount,
-  freshPairs,
-  freshTokens,
+  allowedCount,
+  allowedPairs,
+  allowedTokens,
   mayTrainOn,
-} from '../../../shared/rl/off-policy-law.js';
+} from '../../../shared/rl/staleness-bound.js';
 
 describe('the law of off-policy training, two steps at version 7', () => {
   const law = { version: 7, maxStepsOffPolicy: 2, rewinds: [] };
@@ -28,10 +28,10 @@ describe('the law of off-policy training, two steps at version 7', () => {
   });
 
   it('the law allows a part of an answer that has tokens on both sides of the bound', () => {
-    assert.deepEqual([...freshTokens(mixed, law)!], [0, 0, 1, 1, 1, 1]);
-    assert.equal(freshCount(mixed, law), 4);
-    assert.equal(freshTokens(mixed.slice(1), law), undefined); // all may be trained on
-    assert.deepEqual([...freshTokens([[3, 2]], law)!], [0, 0]);
+    assert.deepEqual([...allowedTokens(mixed, law)!], [0, 0, 1, 1, 1, 1]);
+    assert.equal(allowedCount(mixed, law), 4);
+    assert.equal(allowedTokens(mixed.slice(1), law), undefined); // all may be trained on
+    assert.deepEqual([...allowedTokens([[3, 2]], law)!], [0, 0]);
   });
 
   it('statistics of what is trained on leave out the tokens beyond the bound', () => {
@@ -40,7 +40,7 @@ describe('the law of off-policy training, two steps at version 7', () => {
       current: Float32Array.of(-6, -5, -4, -3, -2, -1),
       versions: mixed,
     };
-    assert.deepEqual(freshPairs(pairs, law), {
+    assert.deepEqual(allowedPairs(pairs, law), {
       behavior: Float32Array.of(-3, -4, -5, -6),
       current: Float32Array.of(-4, -3, -2, -1),
       versions: [
@@ -48,6 +48,6 @@ describe('the law of off-policy training, two steps at version 7', () => {
         [7, 3],
       ],
     });
-    assert.equal(freshPairs(pairs, { ...law, maxStepsOffPolicy: 4 }), pairs);
+    assert.equal(allowedPairs(pairs, { ...law, maxStepsOffPolicy: 4 }), pairs);
   });
 });

@@ -12,7 +12,7 @@ import {
   usualTicketsAhead,
 } from '../../../shared/rl/capacity.js';
 import {
-  freshness,
+  stalenessOfNewest,
   type Rewind,
   rewindsInReach,
   smallestUsefulVersion,
@@ -23,8 +23,8 @@ describe('staleness', () => {
   it('staleness is counted from the oldest token', () => {
     assert.equal(staleness(7, [5], []), 2);
     assert.equal(staleness(7, [7, 6, 4], []), 3);
-    assert.equal(freshness(7, [6, 4], []), 1);
-    assert.equal(freshness(9, [6, 4], [{ from: 9, to: 4 }]), 0); // 6 belongs to lost steps
+    assert.equal(stalenessOfNewest(7, [6, 4], []), 1);
+    assert.equal(stalenessOfNewest(9, [6, 4], [{ from: 9, to: 4 }]), 0); // 6 belongs to lost steps
   });
 
   describe('after version 4 was restored as version 9', () => {

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { leastSeconds } from '../../../tools/simulate/bound.js';
-import { type Setting, simulate } from '../../../tools/simulate/loop.js';
+import { simulate } from '../../../tools/simulate/loop.js';
+import type { Setting } from '../../../tools/simulate/policies.js';
 import { policies, type PolicyName, policyOf } from '../../../tools/simulate/policies.js';
 import { lognormalSeconds, measuredSeconds, Trace } from '../../../tools/simulate/trace.js';
 

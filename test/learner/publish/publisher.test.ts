@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Certificates } from '../../../learner/groups/certificates.js';
+import { Certificates } from '../../../learner/audit/certificates.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
-import { AdapterSupply, VersionNotFinite } from '../../../learner/step/adapter-supply.js';
-import { Publisher } from '../../../learner/step/publisher.js';
+import { AdapterSupply, VersionNotFinite } from '../../../learner/publish/adapter-supply.js';
+import { Publisher } from '../../../learner/publish/publisher.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { encodeAdapter } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';

@@ -1,9 +1,9 @@
 import { Gauge } from 'prom-client';
 import type { Ticket } from '../../shared/wire/ticket.js';
-import type { Admission } from './admission.js';
+import type { Admission } from '../groups/admission.js';
 import type { Changes } from '../../shared/base/changes.js';
-import type { GroupReceiver } from './group-receiver.js';
-import type { TicketSource } from '../tickets/ticket-source.js';
+import type { GroupReceiver } from '../groups/group-receiver.js';
+import type { TicketSource } from './ticket-source.js';
 import type { Pace } from './ticket-pace.js';
 
 const ticketsOutstanding = new Gauge({

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { auditLimits } from '../../../learner/settings/run-control.js';
-import { ActorAudit, type QuarantineEvent } from '../../../learner/step/actor-audit.js';
-import type { TrainedGroup } from '../../../learner/step/step-report.js';
+import { ActorAudit, type QuarantineEvent } from '../../../learner/audit/actor-audit.js';
+import type { TrainedGroup } from '../../../learner/step/collected-step.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { silent } from '../../support/broker.js';
 import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Backoff } from '../../../learner/step/backoff.js';
+import { Backoff } from '../../../learner/publish/backoff.js';
 
 describe('Backoff', () => {
   it('the pause before a retry doubles up to ten minutes and ends on success', () => {

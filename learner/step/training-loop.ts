@@ -1,5 +1,5 @@
 import type { GroupCounts } from '../../shared/wire/ledger.js';
-import type { RunEnding } from '../stop/give-up.js';
+import type { RunEnding } from '../stop/stop-conditions.js';
 
 /** How far the backend has confirmed the training. */
 export interface Position {
@@ -10,7 +10,7 @@ export interface Position {
 }
 
 /** Trains the steps of a session, on groups or on examples. */
-export interface Trainer {
+export interface TrainingLoop {
   readonly position: Position;
 
   /**

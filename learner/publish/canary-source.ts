@@ -7,8 +7,8 @@ import { choosePlaces, type Candidate } from '../../shared/rl/canary.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { Canary } from '../../shared/wire/canary.js';
-import { unweightedDatum } from './datums.js';
-import type { IdleClock } from './idle-clock.js';
+import { unweightedDatum } from '../step/datums.js';
+import type { IdleClock } from '../step/idle-clock.js';
 
 const missing = new Counter({
   name: 'rl_versions_without_canary_total',

@@ -4,7 +4,7 @@ import {
   SelectionAudit,
   type ScoredText,
   type SelectionAuditOptions,
-} from '../../../learner/step/selection-audit.js';
+} from '../../../learner/audit/selection-audit.js';
 import { createRandom, tokenDraws } from '../../../shared/base/random.js';
 import type { Certificate } from '../../../shared/wire/canary.js';
 import type { Rollout, RolloutGroup } from '../../../shared/wire/rollout-group.js';

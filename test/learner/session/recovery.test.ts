@@ -6,8 +6,8 @@ import {
   type RecoveryOptions,
   type SessionBody,
   withRecovery,
-} from '../../../learner/checkpoints/recovery.js';
-import { StepDamaged } from '../../../learner/step/damage.js';
+} from '../../../learner/session/recovery.js';
+import { StepDamaged } from '../../../learner/audit/damage.js';
 import { BadRequest, RunLost } from '../../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../../shared/wire/ledger.js';
 import { gate, silent, until } from '../../support/broker.js';

@@ -12,7 +12,7 @@ import {
   ticketPollMs,
   TicketWatch,
   type TicketWatchOptions,
-} from '../groups/ticket-watch.js';
+} from '../tickets/ticket-watch.js';
 import type { SessionOptions } from './parts.js';
 
 const heldSeconds = new Gauge({
@@ -39,7 +39,7 @@ export interface WatchedTickets extends Pick<
 const warnEveryMs = 10_000;
 
 /** Creates the watch over the tickets of a split, which reports to the log, the run's events and the metrics. */
-export function ticketWatch(
+export function openTicketWatch(
   { split, held, holdTimes, ...watched }: WatchedTickets,
   { broker, runWatch, log: parentLog }: Pick<SessionOptions, 'broker' | 'runWatch' | 'log'>,
   scope: TaskScope,

@@ -3,7 +3,7 @@ import { canaryDigest } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { StatTable } from '../report/stat-table.js';
-import { type Verdict, versionsOf } from './check-scored-group.js';
+import { type Verdict, versionsOf } from '../groups/check-scored-group.js';
 
 const uncertifiedStats = new StatTable<number>([
   {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { HoldTimes } from '../../../learner/groups/hold-times.js';
-import { TicketWatch } from '../../../learner/groups/ticket-watch.js';
+import { HoldTimes } from '../../../learner/tickets/hold-times.js';
+import { TicketWatch } from '../../../learner/tickets/ticket-watch.js';
 import type { TicketQueueState } from '../../../shared/broker/ticket-queue.js';
 import type { Attempt } from '../../../shared/wire/ticket-ids.js';
 import { createRandom } from '../../../shared/base/random.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { TicketTable } from '../../../learner/groups/ticket-table.js';
+import { TicketTable } from '../../../learner/tickets/ticket-table.js';
 
 function tableOf(tickets: number): TicketTable<string> {
   const table = new TicketTable<string>();

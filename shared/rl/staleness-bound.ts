@@ -2,7 +2,7 @@ import type { VersionedPairs } from './off-policy.js';
 import { type Rewind, staleness } from './staleness.js';
 
 /** The law of off-policy training: no token is trained on that is more than `maxStepsOffPolicy` steps old. */
-export interface OffPolicyLaw {
+export interface StalenessBound {
   readonly version: number; // of the weights in training
   readonly maxStepsOffPolicy: number;
   readonly rewinds: readonly Rewind[];
@@ -12,7 +12,7 @@ export interface OffPolicyLaw {
 export type VersionRuns = VersionedPairs['versions'];
 
 /** Whether the law allows training on a token that this version sampled. */
-export function mayTrainOn(sampledBy: number, law: OffPolicyLaw): boolean {
+export function mayTrainOn(sampledBy: number, law: StalenessBound): boolean {
   return staleness(law.version, [sampledBy], law.rewinds) <= law.maxStepsOffPolicy;
 }
 
@@ -24,7 +24,7 @@ export function mayTrainOn(sampledBy: number, law: OffPolicyLaw): boolean {
  *
  * @returns [T] 1: may be trained on, 0: is too old; undefined if all may.
  */
-export function freshTokens(versions: VersionRuns, law: OffPolicyLaw): Uint8Array | undefined {
+export function allowedTokens(versions: VersionRuns, law: StalenessBound): Uint8Array | undefined {
   if (versions.every(([version]) => mayTrainOn(version, law))) return undefined;
   const fresh = versions.map(([version, tokens]) =>
     new Uint8Array(tokens).fill(mayTrainOn(version, law) ? 1 : 0),
@@ -33,9 +33,9 @@ export function freshTokens(versions: VersionRuns, law: OffPolicyLaw): Uint8Arra
 }
 
 /** The pairs of the tokens that may be trained on. */
-export function freshPairs(pairs: VersionedPairs, law: OffPolicyLaw): VersionedPairs {
+export function allowedPairs(pairs: VersionedPairs, law: StalenessBound): VersionedPairs {
   const { behavior, current, versions } = pairs;
-  const fresh = freshTokens(versions, law);
+  const fresh = allowedTokens(versions, law);
   if (fresh === undefined) return pairs;
   const isFresh = (_: number, t: number) => fresh[t] === 1;
   return {
@@ -46,7 +46,7 @@ export function freshPairs(pairs: VersionedPairs, law: OffPolicyLaw): VersionedP
 }
 
 /** The number of tokens of an answer that may be trained on. */
-export function freshCount(versions: VersionRuns, law: OffPolicyLaw): number {
+export function allowedCount(versions: VersionRuns, law: StalenessBound): number {
   return versions.reduce(
     (sum, [version, tokens]) => sum + (mayTrainOn(version, law) ? tokens : 0),
     0,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { AdapterSource } from '../../../learner/step/adapter-source.js';
+import { AdapterSource } from '../../../learner/publish/adapter-source.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { AdapterOutOfReach, BadRequest } from '../../../shared/tinker/errors.js';

@@ -53,7 +53,7 @@ export class AdapterSupply {
   readonly #options: AdapterSupplyOptions;
   readonly #source: AdapterSource;
   readonly #folder: AdapterFolderStore | undefined;
-  #isAsked: boolean | undefined;
+  areNeeded: boolean | undefined;
 
   constructor(options: AdapterSupplyOptions) {
     this.#options = options;
@@ -93,10 +93,10 @@ export class AdapterSupply {
   async isAsked(): Promise<boolean> {
     const leases = await this.#options.leases();
     const isAsked = needsAdapters(leases, this.#options.settings.publishAdapters);
-    if (isAsked !== this.#isAsked) {
+    if (isAsked !== this.areNeeded) {
       this.#options.log.info({ isAsked }, 'whether adapters are published');
     }
-    this.#isAsked = isAsked;
+    this.areNeeded = isAsked;
     return isAsked;
   }
 

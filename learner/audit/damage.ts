@@ -1,5 +1,5 @@
-import type { MinibatchResult } from './minibatch-pass.js';
-import type { TrainedGroup } from './step-report.js';
+import type { MinibatchResult } from '../step/minibatch-pass.js';
+import type { TrainedGroup } from '../step/collected-step.js';
 
 /** The pull of false claims, as a multiple of an honest group's, up to which a step may stay. */
 const maxPull = 5;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { VersionAudit } from '../../../learner/step/version-audit.js';
+import { VersionAudit } from '../../../learner/audit/version-audit.js';
 import type { Canary } from '../../../shared/wire/canary.js';
 import type { Rollout } from '../../../shared/wire/rollout-group.js';
 import { silent } from '../../support/broker.js';

@@ -8,7 +8,7 @@ import {
   AdapterSupply,
   needsAdapters,
   VersionNotFinite,
-} from '../../../learner/step/adapter-supply.js';
+} from '../../../learner/publish/adapter-supply.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import type { Adapters } from '../../../learner/settings/adapters.js';
 import { sha256 } from '../../../shared/base/bytes.js';

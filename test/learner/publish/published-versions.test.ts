@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PublishedVersions } from '../../../learner/step/published-versions.js';
+import { PublishedVersions } from '../../../learner/publish/published-versions.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { silent } from '../../support/broker.js';
 

@@ -1,5 +1,5 @@
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { ActorAudit } from '../step/actor-audit.js';
+import type { ActorAudit } from '../audit/actor-audit.js';
 import { breakageReason, type BrokenPolicyWatch } from './broken-policy-watch.js';
 import type { Divergence, DivergenceWatch } from './divergence-watch.js';
 import type { NoSignalStreak, NoSignalWatch } from './no-signal-watch.js';
@@ -21,7 +21,7 @@ export interface Watches {
 }
 
 /** Combines the stop conditions: decides whether a run is given up, and why. */
-export class GiveUp {
+export class StopConditions {
   readonly #watches: Watches;
   readonly #byStep = new AbortController();
   #divergence: Omit<Divergence, 'checkpointStep'> | undefined;

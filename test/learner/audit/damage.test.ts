@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { damagingActors } from '../../../learner/step/damage.js';
+import { damagingActors } from '../../../learner/audit/damage.js';
 import {
   prepareMinibatches,
   sendMinibatch,
   type PassSettings,
 } from '../../../learner/step/minibatch-pass.js';
-import type { TrainedGroup } from '../../../learner/step/step-report.js';
+import type { TrainedGroup } from '../../../learner/step/collected-step.js';
 import type { Datum } from '../../../shared/rl/datum.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 

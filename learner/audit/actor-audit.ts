@@ -6,13 +6,13 @@ import { klOfMajority, type ActorKl } from '../../shared/rl/divergence.js';
 import { rankAtEqualAge, type AgedGroup } from '../../shared/rl/fleet-rank.js';
 import { logprobGap, outsiders, type AuditLimits } from '../../shared/rl/logprob-audit.js';
 import { offPolicyStats, unbounded } from '../../shared/rl/off-policy.js';
-import { freshPairs, type OffPolicyLaw } from '../../shared/rl/off-policy-law.js';
+import { allowedPairs, type StalenessBound } from '../../shared/rl/staleness-bound.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { StatTable } from '../report/stat-table.js';
-import type { MinibatchResult } from './minibatch-pass.js';
-import type { TrainedGroup } from './step-report.js';
+import type { MinibatchResult } from '../step/minibatch-pass.js';
+import type { TrainedGroup } from '../step/collected-step.js';
 
 const groupsAudited = new Counter({
   name: 'rl_groups_audited_total',
@@ -130,7 +130,7 @@ export class ActorAudit {
    *   run's history has an event for each actor that was quarantined because of the step.
    */
   async observe(
-    law: OffPolicyLaw,
+    law: StalenessBound,
     trained: readonly TrainedGroup[],
     results: readonly Pick<MinibatchResult, 'rollouts'>[],
   ): Promise<Record<string, number>> {
@@ -154,7 +154,7 @@ export class ActorAudit {
     }
     this.#compare(aged);
     for (const finding of this.#findings()) await this.convict(finding, version);
-    const fresh = pairs.map((rollout) => freshPairs(rollout, law));
+    const fresh = pairs.map((rollout) => allowedPairs(rollout, law));
     return this.#divergence(trained, fresh);
   }
 

@@ -1,10 +1,10 @@
 import pLimit from 'p-limit';
 import { Gauge } from 'prom-client';
 import { StatTable } from '../report/stat-table.js';
-import type { IdleClock } from './idle-clock.js';
+import type { IdleClock } from '../step/idle-clock.js';
 import { Backoff } from './backoff.js';
-import type { VersionAudit } from './version-audit.js';
-import type { Certificates } from '../groups/certificates.js';
+import type { VersionAudit } from '../audit/version-audit.js';
+import type { Certificates } from '../audit/certificates.js';
 import type { CanarySource } from './canary-source.js';
 import { type AdapterSupply, type CheckedAdapter, VersionNotFinite } from './adapter-supply.js';
 import { PublishedVersions } from './published-versions.js';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
-import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
-import { TicketPace } from '../../../learner/groups/ticket-pace.js';
+import { issueTickets } from '../../../learner/tickets/ticket-issuer.js';
+import { TicketPace } from '../../../learner/tickets/ticket-pace.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { Changes } from '../../../shared/base/changes.js';
 import type { TicketDemand } from '../../../shared/rl/capacity.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { HoldTimes } from '../../../learner/groups/hold-times.js';
+import { HoldTimes } from '../../../learner/tickets/hold-times.js';
 
 function holdTimes(seconds: readonly number[]): HoldTimes {
   const times = new HoldTimes({ leaseSeconds: 30 });

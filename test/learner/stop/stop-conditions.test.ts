@@ -3,7 +3,7 @@ import { beforeEach, describe, it } from 'node:test';
 import type { Breakage } from '../../../learner/stop/broken-policy-watch.js';
 import { DivergenceWatch } from '../../../learner/stop/divergence-watch.js';
 import type { NoSignalStreak } from '../../../learner/stop/no-signal-watch.js';
-import { GiveUp } from '../../../learner/stop/give-up.js';
+import { StopConditions } from '../../../learner/stop/stop-conditions.js';
 import type { StepEvent } from '../../../learner/report/history.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { silent } from '../../support/broker.js';
@@ -13,14 +13,14 @@ function event(step: number, kl: number): StepEvent {
   return { v: 1, at: 0, kind: 'step', step, version: step, metrics };
 }
 
-describe('GiveUp, after two unhealthy steps or by a condition on groups', () => {
+describe('the stop conditions, after two unhealthy steps or by a condition on groups', () => {
   const limits = { maxKl: 0.1, minRewardShare: 0.5, patience: 2 };
   const trained = { step: 3, unconfirmedSteps: 0 };
   let dry: AbortController;
   let broken: AbortController;
   let alone: AbortController;
   let noSignalStreak: NoSignalStreak;
-  let giveUp: GiveUp;
+  let giveUp: StopConditions;
 
   beforeEach(() => {
     dry = new AbortController();
@@ -28,7 +28,7 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
     alone = new AbortController();
     noSignalStreak = { groups: 9, reward: 1 };
     const breakage: Breakage = { groups: 12, version: 3, isContradicted: false };
-    giveUp = new GiveUp({
+    giveUp = new StopConditions({
       divergence: new DivergenceWatch(limits, []),
       noSignalStreak: {
         signal: dry.signal,

@@ -14,7 +14,7 @@ import {
 } from '../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
-import { StepDamaged } from '../step/damage.js';
+import { StepDamaged } from '../audit/damage.js';
 
 const recoveries = new Counter({
   name: 'rl_learner_recoveries_total',

@@ -7,7 +7,7 @@ import type { TinkerClient } from '../../shared/tinker/client.js';
 import { BadRequest } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import type { IdleClock } from './idle-clock.js';
+import type { IdleClock } from '../step/idle-clock.js';
 
 export interface AdapterSourceOptions {
   readonly client: Pick<
