@@ -18,7 +18,7 @@ describe('an evaluation that no actor answers for a while', { timeout: 240_000 }
     ground.actor('trains', '--splits=train');
     const evaluates = ground.actor('evaluates', '--splits=eval');
     await ground.startScoring();
-    await learner.says(({ msg }) => msg === 'evaluated'); // version 0, before training
+    await learner.says(({ msg }) => msg === 'evaluated'); // version 0, beside the first steps
     assert.equal(await evaluates.stop('SIGTERM'), 0);
 
     await learner.says(({ msg, version }) => msg === 'published' && version === 30);
@@ -33,9 +33,9 @@ describe('an evaluation that no actor answers for a while', { timeout: 240_000 }
       evals.map(({ version }) => version),
       [0, 15, 30, 40],
     );
-    const [before, late, , last] = evals;
+    const [, late, , last] = evals;
     assert(late!.lag >= 15, `lag ${late!.lag}`);
-    assert.deepEqual([before!.lag, last!.lag], [0, 0]);
+    assert.equal(last!.lag, 0);
     for (const { answers } of evals) assert.deepEqual(answers.sampled.total, [18, 18, 18]);
     const told = (await ground.metrics()).flatMap((line) => line['eval/version'] ?? []);
     assert.equal(told[0], 0);

@@ -37,8 +37,15 @@ describe('a run whose queues lose what they had acknowledged', { timeout: 240_00
     const { broker } = ground;
     const learner = ground.learner({ 'max-steps': 1, 'eval-problems': 4, 'eval-samples': 2 });
     const asked = 2 * 4; // each problem sampled, then greedily
-    await until(async () => (await broker.depths()).tickets === asked);
-    await broker.link.jsm.streams.purge(broker.names.streams.tickets, { keep: 5 });
+    const { jsm } = broker.link;
+    const stream = broker.names.streams.tickets;
+    const filter = broker.names.subjects.tickets('eval');
+    await until(async () => (await broker.depths()).tickets >= asked);
+    await until(async () => {
+      const { state } = await jsm.streams.info(stream, { subjects_filter: filter });
+      return state.subjects?.[filter] === asked;
+    });
+    await jsm.streams.purge(stream, { filter, keep: 5 });
     await ground.startScoring();
     ground.actor('actor-0');
 

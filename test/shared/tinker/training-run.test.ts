@@ -158,7 +158,7 @@ describe('a training run', () => {
     await assert.rejects(run.forwardBackward([], 'ppo', {}), PermanentError);
     await assert.rejects(run.saveState('../x'), /no checkpoint name/);
     await run.saveState('a');
-    await assert.rejects(run.saveWeightsForSampler('a'), /holds a save_weights already/);
+    await assert.rejects(run.saveWeightsForSampler('a'), /a is already used by a save_weights/);
     assert.deepEqual(strict.done, ['save_weights a']);
   });
 
