@@ -77,6 +77,19 @@ const tables: readonly ResultTable[] = [
       measures: settingsMeasures,
     })),
   },
+  {
+    page: 'docs/experiments.md',
+    section: 'the staleness',
+    experiment: 'staleness',
+    head: ['lag, correction', 'solved', 'greedily', 'KL', 'effective samples', 'entropy'],
+    rows: [0, 1, 2, 4, 8, 16].flatMap((lag) =>
+      (lag === 0 ? ['truncated'] : ['truncated', 'none']).map((correction) => ({
+        label: lag === 0 ? '0' : `${lag}, ${correction}`,
+        choice: { lag: String(lag), correction },
+        measures: ['solved', 'solved greedily', 'KL', 'effective samples', 'entropy at the end'],
+      })),
+    ),
+  },
 ];
 
 export const resultPages = [...new Set(tables.map(({ page }) => page))];
