@@ -1,14 +1,5 @@
 import type { RunConfig } from '../../shared/run/run-config.js';
-import {
-  type AdaptiveBound,
-  firstBound,
-  nextBound,
-  nextTicketLimit,
-  type StepSupply,
-  type TicketLimit,
-  ticketBound,
-  ticketRoom,
-} from '../../shared/rl/capacity.js';
+import { ticketBound, ticketRoom } from '../../shared/rl/capacity.js';
 import {
   stalenessOfNewest,
   type Rewind,
@@ -16,7 +7,8 @@ import {
   staleness as stalenessOf,
 } from '../../shared/rl/staleness.js';
 import { chooseGroups, nextInOrder, type WindowTicket } from '../../shared/rl/window.js';
-import { type TicketEntry, TicketTable, type TicketTableState } from '../tickets/ticket-table.js';
+import { type LimiterOptions, TicketLimiter } from '../tickets/ticket-limiter.js';
+import { TicketTable, type TicketTableState } from '../tickets/ticket-table.js';
 
 export interface AdmissionLimits
   extends
@@ -24,10 +16,9 @@ export interface AdmissionLimits
       RunConfig,
       'groupsPerBatch' | 'numSubsteps' | 'numMinibatches' | 'maxStepsOffPolicy' | 'windowPolicy'
     >,
-    Partial<Pick<RunConfig, 'sampleLag' | 'isBoundAdaptive'>> {
+    Partial<Pick<RunConfig, 'sampleLag'>>,
+    Pick<LimiterOptions, 'isBoundAdaptive' | 'isFrugal'> {
   readonly maxSteps: number; // of the run; Infinity: no limit
-  /** Whether only tickets are issued that the learner has a use for, instead of all that the law allows. */
-  readonly isFrugal?: boolean;
 }
 
 /** A ticket that may be issued now. */
@@ -54,9 +45,8 @@ export interface Minibatch<Group> {
  *
  * - **Capacity law**: at most `(maxStepsOffPolicy + 1) * groupsPerBatch` tickets are outstanding, checked after
  *   every issue. A ticket is issued only if the steps until its deadline have room for its group.
- * - **Limit**: no more tickets are issued than the learner has a use for (`nextTicketLimit`), which the law always allows.
- * - **Adaptive bound**: with `isBoundAdaptive`, tickets are issued for a smaller bound that follows the effective sample size
- *   (`nextBound`). Everything else goes by `maxStepsOffPolicy`.
+ * - **Limiter**: within the law, no more tickets are issued than the learner has a use for (`TicketLimiter`). Everything else
+ *   goes by `maxStepsOffPolicy`.
  * - **Deadline**: the last version that may train on a group: `issuedAtVersion + maxStepsOffPolicy` until the group
  *   arrives, then computed from the versions that sampled it, counting rewinds: from that of its oldest token or, with
  *   policy `tokens`, of its newest.
@@ -73,6 +63,7 @@ export interface Minibatch<Group> {
  */
 export class Admission<Group> {
   readonly table: TicketTable<Group>;
+  readonly limiter: TicketLimiter<Group>;
   readonly rewinds: readonly Rewind[];
   readonly #limits: AdmissionLimits;
   readonly #firstVersion: number;
@@ -82,10 +73,6 @@ export class Admission<Group> {
   #publishedVersion: number;
   #offer: TicketOffer | undefined; // being published to the actors
   #taken: number[] = []; // orders in the step in progress
-  readonly #computed = new Set<number>(); // orders of taken groups that the backend has computed
-  #fewestReady: number | undefined; // since the newest confirmation
-  #limit: TicketLimit | undefined; // undefined: that of the law
-  #adaptive: AdaptiveBound | undefined;
   readonly #unconfirmed: number[][] = []; // orders of the steps before it, oldest first
 
   constructor(
@@ -103,7 +90,6 @@ export class Admission<Group> {
     this.#version = this.#confirmedVersion = start.version;
     this.#confirmedSteps = start.step;
     this.#publishedVersion = start.version;
-    this.#adaptive = limits.isBoundAdaptive === true ? firstBound : undefined;
     // By the capacity law the n-th outstanding ticket is due, at the latest, in the step that takes the n-th group.
     const { groupsPerBatch } = limits;
     this.table =
@@ -113,6 +99,7 @@ export class Admission<Group> {
             start.table,
             (rank) => start.version + Math.floor(rank / groupsPerBatch),
           );
+    this.limiter = new TicketLimiter({ ...limits, minibatchSize: this.minibatchSize }, this.table);
   }
 
   /** The version of the weights that the step in progress trains. */
@@ -166,48 +153,19 @@ export class Admission<Group> {
 
   /** How many tickets may be issued now: those that the law allows and the learner has a use for. */
   get room(): number {
-    const unfinished = this.table.outstanding - this.#computed.size;
-    // A learner that waits right now may wait for an actor that has gone with its tickets.
-    const allowed = this.ticketLimit * (this.#isStarved ? 2 : 1);
-    return Math.max(0, Math.min(this.lawfulRoom, Math.floor(allowed) - unfinished));
-  }
-
-  /** Whether the backend has nothing to compute, and too few groups have arrived for a minibatch. */
-  get #isStarved(): boolean {
-    const entries = this.table.entries();
-    const arrived = entries.filter(({ state }) => state === 'arrived').length;
-    const isComputing = entries.some(
-      ({ state, order }) => state === 'taken' && !this.#computed.has(order),
-    );
-    return !isComputing && arrived < this.minibatchSize;
+    return Math.max(0, Math.min(this.lawfulRoom, this.limiter.room));
   }
 
   /** How many tickets the capacity law allows to be issued now, for the current bound. */
   get lawfulRoom(): number {
     return ticketRoom({
       groupsPerBatch: this.#limits.groupsPerBatch,
-      maxStepsOffPolicy: this.bound,
+      maxStepsOffPolicy: this.limiter.bound,
       version: this.#confirmedVersion,
       samplingVersion: this.#samplingVersion,
       outstanding: this.table.outstanding,
       stepsLeft: this.#limits.maxSteps - this.#confirmedSteps,
     });
-  }
-
-  /** How many tickets may be outstanding now, apart from those whose groups the backend has computed. */
-  get ticketLimit(): number {
-    const bound = this.#ticketBound(this.bound);
-    return Math.min(this.#limit?.tickets ?? bound, bound);
-  }
-
-  /** The staleness for which tickets are issued now, in steps; at most `maxStepsOffPolicy`. */
-  get bound(): number {
-    const { maxStepsOffPolicy } = this.#limits;
-    return Math.min(maxStepsOffPolicy, this.#adaptive?.steps ?? Infinity);
-  }
-
-  #ticketBound(steps: number): number {
-    return ticketBound(steps, this.#limits.groupsPerBatch);
   }
 
   /** Whether `offer` would offer a ticket. */
@@ -328,52 +286,12 @@ export class Admission<Group> {
     return { orders, groups, version, staleness, substep, isLastOfSubstep, isLastOfStep };
   }
 
-  /** Records that the backend has computed a minibatch. */
-  recordComputed(orders: readonly number[]): void {
-    for (const order of orders) {
-      if (this.table.entry(order)?.state === 'taken') this.#computed.add(order); // not put back meanwhile
-    }
-    const isAtHand = ({ state, order }: TicketEntry<Group>) =>
-      state === 'arrived' || (state === 'taken' && !this.#computed.has(order));
-    const ready = this.table.entries().filter(isAtHand).length;
-    this.#fewestReady = Math.min(this.#fewestReady ?? ready, ready);
-  }
-
-  /**
-   * Adapts the limit on tickets to the step that was just confirmed, if the admission is frugal. The first step of a session
-   * only starts it, since it includes the start of the actors.
-   */
-  adaptLimit(time: Omit<StepSupply, 'fewestReady'>): void {
-    const { groupsPerBatch, isFrugal = false } = this.#limits;
-    if (!isFrugal) return;
-    const supply = { ...time, fewestReady: this.#fewestReady ?? 0 };
-    const most = this.#ticketBound(this.bound);
-    const sizes = { groupsPerBatch, minibatchSize: this.minibatchSize, most };
-    this.#limit =
-      this.#limit === undefined
-        ? { tickets: most, idleShare: 0 }
-        : nextTicketLimit(this.#limit, supply, sizes);
-    this.#fewestReady = undefined;
-  }
-
-  /**
-   * Adapts the bound for tickets to a confirmed step, if it is adaptive. A restored learner calls it with each step of its
-   * history, in order.
-   *
-   * @param metrics of the step, by their names in `metrics.jsonl`.
-   */
-  adaptBound(metrics: Readonly<Record<string, number>>): void {
-    if (this.#adaptive === undefined) return;
-    const age = { essRatio: metrics['ess_ratio'], staleness: metrics['staleness/mean'] };
-    this.#adaptive = nextBound(this.#adaptive, age, this.#limits.maxStepsOffPolicy);
-  }
-
   /** Marks the groups of the oldest unconfirmed step as trained: the backend has confirmed it. */
   confirmStep(): void {
     const orders = this.#unconfirmed.shift();
     if (orders === undefined) throw new Error('no step waits for its confirmation');
     this.table.train(orders);
-    for (const order of orders) this.#computed.delete(order);
+    this.limiter.forget(orders);
     this.#confirmedVersion += 1;
     this.#confirmedSteps += 1;
   }
@@ -387,7 +305,7 @@ export class Admission<Group> {
   cutShort(substeps: number): void {
     const unused = this.#taken.slice(substeps * this.#substepSize);
     this.table.putBack(unused);
-    for (const order of unused) this.#computed.delete(order);
+    this.limiter.forget(unused);
     if (substeps > 0) this.#closeStep(substeps * this.#substepSize);
     this.#taken = [];
   }
@@ -409,7 +327,8 @@ export class Admission<Group> {
 
   #assertLaw(): void {
     const { outstanding } = this.table;
-    const allowed = this.#ticketBound(this.#limits.maxStepsOffPolicy);
+    const { maxStepsOffPolicy, groupsPerBatch } = this.#limits;
+    const allowed = ticketBound(maxStepsOffPolicy, groupsPerBatch);
     if (outstanding > allowed) {
       throw new Error(`${outstanding} tickets are outstanding, the law allows ${allowed}`);
     }

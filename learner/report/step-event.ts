@@ -16,7 +16,7 @@ export const publishLagStats = new StatTable<number>([
 
 /** Recorded with each step. */
 export const ticketStats = new StatTable<{
-  readonly ticketLimit: number;
+  readonly limit: number;
   readonly bound: number;
 }>([
   {
@@ -29,7 +29,7 @@ export const ticketStats = new StatTable<{
     jsonl: 'tickets/limit',
     prometheus: 'rl_ticket_limit',
     help: "Tickets that may be outstanding, apart from those whose groups the backend has computed: the capacity law's bound, or fewer while groups wait for the learner.",
-    of: ({ ticketLimit }) => ticketLimit,
+    of: ({ limit }) => limit,
   },
 ]);
 

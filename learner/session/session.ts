@@ -81,7 +81,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     },
     'what the backend offers',
   );
-  const past = await openPast(options, version, step, admission);
+  const past = await openPast(options, version, step, admission.limiter);
   audit.remember(past.quarantined);
   checkpointer.remember(past.scores);
   let { totals } = past;
@@ -228,10 +228,10 @@ async function openPast(
   { broker, runDir, settings, scope, stop, log }: SessionOptions,
   version: number,
   step: number,
-  admission: Pick<SessionParts['admission'], 'adaptBound'>,
+  limiter: Pick<SessionParts['admission']['limiter'], 'adaptBound'>,
 ) {
   const { steps, ...rest } = await readHistory(broker.events, version, step);
-  for (const { metrics } of steps) admission.adaptBound(metrics);
+  for (const { metrics } of steps) limiter.adaptBound(metrics);
   return {
     ...rest,
     scores: pastScores({ steps, evals: rest.evals }),

@@ -27,7 +27,7 @@ export interface CollectedStepOptions {
   readonly learningRates: LearningRateSchedule;
   readonly idle: IdleClock;
   readonly scope: TaskScope;
-  readonly admission: Pick<Admission<ArrivedGroup>, 'rewinds' | 'recordComputed'>;
+  readonly admission: Pick<Admission<ArrivedGroup>, 'rewinds' | 'limiter'>;
   readonly changes: Pick<Changes, 'notify'>;
 }
 
@@ -94,7 +94,7 @@ export class CollectedStep {
     const prepared = await idle.during(prepareMinibatches(this.#options, config, scored, law));
     minibatches.forEach(({ orders, groups, staleness, substep, isLastOfSubstep }, i) => {
       const result = sendMinibatch(run, config, prepared[i]!).then((computed) => {
-        admission.recordComputed(orders);
+        admission.limiter.recordComputed(orders);
         changes.notify();
         return computed;
       });

@@ -208,13 +208,13 @@ export class StepPipeline {
         ...report,
         ...prefixed('groups', admission.table.counts),
         ...publishLagStats.record(admission.publishLag),
-        ...ticketStats.record(admission),
+        ...ticketStats.record(admission.limiter),
       },
       optimized,
     );
     const { seconds = 0, idle_seconds: idleSeconds = 0 } = event.metrics;
-    admission.adaptLimit({ seconds, idleSeconds });
-    admission.adaptBound(event.metrics);
+    admission.limiter.adaptLimit({ seconds, idleSeconds });
+    admission.limiter.adaptBound(event.metrics);
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
     return { event, isHealthy: this.#giveUp.checkStep(event), candidate };
   }

@@ -122,7 +122,7 @@ describe('a learner whose bound holds for tokens', limits, () => {
 });
 
 /**
- * An actor that has taken the first ticket of a run, and answers it when it is told to.
+ * An actor that has taken the first ticket of a run and holds its answer back until the test sends it.
  *
  * @param rollouts of its group, given the newest version at that time.
  */

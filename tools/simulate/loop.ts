@@ -133,7 +133,7 @@ class Loop {
     this.#backendFreeAt = startsAt + stepSeconds / numMinibatches;
     this.#measures.train(groups, version);
     this.#time.plan(this.#backendFreeAt, () => {
-      this.#admission.recordComputed(orders);
+      this.#admission.limiter.recordComputed(orders);
       if (isLastOfStep) this.#confirm(version);
       this.#act();
     });
@@ -144,7 +144,7 @@ class Loop {
     const { now } = this.#time;
     this.#admission.confirmStep();
     const seconds = now - this.#confirmedAt;
-    this.#admission.adaptLimit({ seconds, idleSeconds: this.#idleSeconds });
+    this.#admission.limiter.adaptLimit({ seconds, idleSeconds: this.#idleSeconds });
     this.#idleSeconds = 0;
     this.#confirmedAt = now;
     this.#time.plan(now + publishSeconds, () => {

@@ -147,7 +147,7 @@ describe('the replay of a group from the random numbers of its ticket', () => {
     assert.deepEqual(convicted, [['a', 'replay', 2]]);
   });
 
-  it('where the backend computes otherwise than the sampler, nobody is convicted for single tokens', async () => {
+  it('an actor is not convicted for single tokens if the backend computes otherwise than its sampler', async () => {
     for (const over of [{ trainer: 'bf16' }, { isAdapterRounded: true }] as const) {
       const { audit, convicted } = auditing(over);
       for (let seed = 0; seed < 2; seed++) {
@@ -168,7 +168,7 @@ describe('the replay of a group from the random numbers of its ticket', () => {
     }
   });
 
-  it('a backend that fails, has not the version or gives no finite logprobs convicts nobody', async () => {
+  it('no actor is convicted when the backend fails, lacks the version or gives no finite logprobs', async () => {
     const { audit, convicted } = auditing();
     const broken = (_: number, text: Int32Array) => {
       const scored = scoreOf(text);
@@ -240,7 +240,7 @@ describe('the comparison of what actors solve', () => {
     );
   });
 
-  it('tickets that are issued again are left out, since nobody got them blindly', async () => {
+  it('tickets that are issued again are left out, since they are not handed out blindly', async () => {
     assert.deepEqual((await run(100, 2, {}, 1)).events, []);
   });
 });

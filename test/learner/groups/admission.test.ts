@@ -78,8 +78,8 @@ describe('admission under any interleaving of actors and backend', () => {
         const { recorded } = model;
         for (const { step, bound } of recorded) {
           const restored = new Admission(adaptive, { step, version: step });
-          for (const { metrics } of recorded.slice(0, step)) restored.adaptBound(metrics);
-          assert.equal(restored.bound, bound);
+          for (const { metrics } of recorded.slice(0, step)) restored.limiter.adaptBound(metrics);
+          assert.equal(restored.limiter.bound, bound);
         }
         const highest = Math.max(...recorded.map((each) => each.bound));
         assert(highest <= bounds.maxStepsOffPolicy);
@@ -198,14 +198,14 @@ describe('frugal admission of two groups per step, two steps off-policy', () => 
       if (state === 'issued') admission.arrive(order, 'group', [admission.publishedVersion]);
     }
     const minibatches = [admission.cut()!, admission.cut()!];
-    for (const { orders } of minibatches) admission.recordComputed(orders);
+    for (const { orders } of minibatches) admission.limiter.recordComputed(orders);
     admission.confirmStep();
     admission.recordPublished(admission.confirmedVersion);
-    admission.adaptLimit({ seconds: 4, idleSeconds });
+    admission.limiter.adaptLimit({ seconds: 4, idleSeconds });
   };
 
   it('frugal admission issues fewer tickets while groups wait for the learner, and all as soon as it waits', () => {
-    const limit = () => admission.ticketLimit;
+    const limit = () => admission.limiter.limit;
     step(4); // the start of the actors says nothing
     assert.equal(limit(), 6);
     for (let i = 0; i < 30; i++) step(0);
@@ -223,7 +223,7 @@ describe('frugal admission of two groups per step, two steps off-policy', () => 
     const { orders } = admission.cut()!;
     arriveOne();
     assert.equal(admission.room, 0);
-    admission.recordComputed(orders);
+    admission.limiter.recordComputed(orders);
     assert.equal(admission.room, 1);
   });
 
@@ -232,7 +232,7 @@ describe('frugal admission of two groups per step, two steps off-policy', () => 
     issueAll();
     const { orders } = admission.cut()!;
     assert.equal(admission.room, 0); // the backend computes
-    admission.recordComputed(orders);
+    admission.limiter.recordComputed(orders);
     assert.deepEqual([admission.room, admission.lawfulRoom], [3, 3]);
     arriveOne();
     assert.equal(admission.room, 1);
@@ -242,9 +242,9 @@ describe('frugal admission of two groups per step, two steps off-policy', () => 
     for (let i = 0; i < 30; i++) step(0);
     issueAll();
     const { orders } = admission.cut()!;
-    admission.recordComputed(orders);
+    admission.limiter.recordComputed(orders);
     admission.cutShort(0);
-    admission.recordComputed(orders); // a late answer
+    admission.limiter.recordComputed(orders); // a late answer
     assert.equal(admission.room, 0);
   });
 });

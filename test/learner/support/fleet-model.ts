@@ -236,7 +236,7 @@ export class FleetModel {
   readonly #compute = (): boolean => {
     const orders = this.#computing.shift();
     if (orders === undefined) return false;
-    this.admission.recordComputed(orders);
+    this.admission.limiter.recordComputed(orders);
     return true;
   };
 
@@ -248,12 +248,13 @@ export class FleetModel {
     const sent = this.#computing.length - this.#batch.length / this.admission.minibatchSize;
     if (sent > ofNext * minibatches) return false; // some minibatch of the step is not computed
     this.admission.confirmStep();
-    this.admission.adaptLimit({ seconds: 4, idleSeconds: waited % 5 });
+    this.admission.limiter.adaptLimit({ seconds: 4, idleSeconds: waited % 5 });
     const ages = this.#ages.splice(0, this.batches[this.admission.step - 1]!.length);
     const mean = ages.reduce((sum, age) => sum + age, 0) / ages.length;
     const metrics = { ess_ratio: waited % 7 === 6 ? 0.5 : 0.97, 'staleness/mean': mean };
-    this.admission.adaptBound(metrics);
-    const { step, bound } = this.admission;
+    this.admission.limiter.adaptBound(metrics);
+    const { step } = this.admission;
+    const { bound } = this.admission.limiter;
     assert(bound >= Math.min(1, this.#limits.maxStepsOffPolicy));
     assert(bound <= this.#limits.maxStepsOffPolicy);
     this.recorded.push({ step, metrics, bound });
@@ -321,8 +322,8 @@ export class FleetModel {
     assert.equal(issued, ended + outstanding);
     const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
     assert(outstanding <= bound);
-    const { ticketLimit } = this.admission;
-    assert(ticketLimit >= groupsPerBatch && ticketLimit <= bound);
+    const { limit } = this.admission.limiter;
+    assert(limit >= groupsPerBatch && limit <= bound);
     const wanted = this.#queue.filter(({ order }) => !this.admission.table.isConsumed(order));
     assert(wanted.length <= outstanding);
   }
