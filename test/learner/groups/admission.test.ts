@@ -175,6 +175,22 @@ function plainLoop(
   return batches;
 }
 
+it('an adaptive bound issues tickets for one version first, and for one more after three good steps', () => {
+  const bounds = { groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 2, maxSteps: 50 };
+  const admission = new Admission<string>(
+    { ...bounds, maxStepsOffPolicy: 16, windowPolicy: 'wait', isBoundAdaptive: true },
+    { step: 0, version: 0 },
+  );
+  const issued = () => {
+    while (admission.offer() !== undefined) admission.issue();
+    return admission.table.outstanding;
+  };
+  assert.deepEqual([admission.limiter.bound, issued()], [1, 4]);
+  const good = { ess_ratio: 0.99, 'staleness/mean': 1 };
+  for (let i = 0; i < 3; i++) admission.limiter.adaptBound(good);
+  assert.deepEqual([admission.limiter.bound, issued()], [2, 6]);
+});
+
 describe('frugal admission of two groups per step, two steps off-policy', () => {
   let admission: Admission<string>;
   beforeEach(() => {
