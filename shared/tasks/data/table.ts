@@ -174,12 +174,14 @@ const maxComplaints = 5;
  * The rows of a file, each converted by `problemOf`.
  *
  * @param example a valid row, whose keys and value types are read; it is shown next to bad rows.
+ * @param otherExample a valid row of another form, to be shown too.
  * @throws {UserError} naming the file, or each bad row of it.
  */
 export async function readRows<Problem>(
   { kind, path }: Pick<TableSpec, 'kind' | 'path'>,
   problemOf: (row: unknown) => Problem,
-  example: Readonly<Record<string, unknown>>,
+  example: Example,
+  otherExample?: Example,
 ): Promise<Problem[]> {
   const problems: Problem[] = [];
   const complaints: string[] = [];
@@ -194,9 +196,10 @@ export async function readRows<Problem>(
   }
   if (badRows > maxComplaints) complaints.push(`  - and ${badRows - maxComplaints} more`);
   if (complaints.length > 0) {
+    const examples = [example, otherExample].flatMap((row) => (row ? JSON.stringify(row) : []));
     throw new UserError(
       `${path} has ${badRows} bad ${badRows === 1 ? 'row' : 'rows'}; ` +
-        `each must be like ${JSON.stringify(example)}:\n${complaints.join('\n')}`,
+        `each must be like ${examples.join(' or ')}:\n${complaints.join('\n')}`,
     );
   }
   return problems;

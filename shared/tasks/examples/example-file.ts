@@ -37,8 +37,14 @@ const Row = z
     }
   });
 
-/** What the errors show as an example of a line. */
+/** What the errors show as examples of a line. */
 const exampleRow = { prompt: '3 7 21=84:', answer: '21*(7-3)' };
+const exampleConversation = {
+  messages: [
+    { role: 'user', content: 'Make 84 of 3, 7 and 21.' },
+    { role: 'assistant', content: '21*(7-3)' },
+  ],
+};
 
 /** What turns the lines of a file into examples. */
 export interface ExampleReading {
@@ -69,6 +75,7 @@ export async function readExamples(path: string, reading: ExampleReading): Promi
     { kind: 'jsonl', path },
     (row) => exampleOf(Row.parse(row, { error: plainWords }), reading),
     exampleRow,
+    exampleConversation,
   );
   if (all.length === 0) throw new UserError(`--data ${path} has no example`);
   const hash = createHash('sha256');

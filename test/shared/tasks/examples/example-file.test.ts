@@ -65,6 +65,10 @@ describe('a file of examples', async () => {
     });
   }
 
+  it('a refusal shows both forms of a line', async () => {
+    await assert.rejects(read([{}]), /like \{"prompt":.*\} or \{"messages":\[\{"role":"user"/);
+  });
+
   it('a character without a token is refused', async () => {
     const unknownTokenId = 'é'.codePointAt(0)!;
     const lines = [good, { prompt: 'é', answer: 'b' }];
