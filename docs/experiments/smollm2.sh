@@ -1,5 +1,6 @@
 #!/bin/sh
 # SmolLM2-135M-Instruct on Countdown with 3 numbers, on two CPU cores: supervised warm-up, then asynchronous RL from its weights.
+# Each of the three policies is measured on 512 held-out problems that no evaluation of training has asked.
 # The same command continues what was interrupted. docs/real-models.md says where the model comes from and what this costs.
 #   docs/experiments/smollm2.sh [MODEL_DIR] [RUNS_DIR]
 set -eu
@@ -21,7 +22,19 @@ begin_or_continue() {
   fi
 }
 
+# measure NAME RUN VERSION: writes $runs/NAME.json with the answers to each problem.
+measure() {
+  if [ -e "$runs/$1.json" ]; then return; fi
+  npx offbeat eval --run "$2" --runs-dir "$runs" --version "$3" --skip-problems 512 --problems 512 --samples 16 --json >"$runs/$1.part"
+  tail -n 1 "$runs/$1.part" >"$runs/$1.json"
+  rm "$runs/$1.part"
+}
+
 begin_or_continue sft smollm2-warm --data solver --train-size 8192 --batch-examples 32 --epochs 1 \
   --checkpoint-every-steps 16 --eval-every-versions 64
-begin_or_continue up smollm2-rl --from smollm2-warm --group-size 8 --groups-per-batch 8 --num-minibatches 2 \
-  --max-steps-off-policy 2 --max-steps 150 --checkpoint-every-steps 5 --eval-every-versions 25
+measure smollm2-warmed smollm2-warm latest
+begin_or_continue up smollm2-rl --from smollm2-warm --group-size 16 --groups-per-batch 8 --num-minibatches 2 \
+  --learning-rate 4e-5 --warmup-steps 10 \
+  --max-steps-off-policy 2 --max-steps 512 --checkpoint-every-steps 8 --eval-every-versions 128
+measure smollm2-trained smollm2-rl latest
+measure smollm2-before smollm2-warm 0

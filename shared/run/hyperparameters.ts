@@ -123,8 +123,8 @@ export const adam = {
   learningRate: hyperparameter(
     AdamParams.shape.learningRate,
     undefined,
-    'AdamW learning rate; with --schedule, its peak. By default it falls with the width of the model: 2e-3 ' +
-      'for the embedded model, 2.5e-4 for a width of 1024, 1e-4 for 2560.',
+    'AdamW learning rate; with --schedule, its peak. By default it follows from the width of the model: 2e-3 for ' +
+      'the embedded model, 5e-4 for a width of 256, 1e-4 from 576 on; with --data 4.4e-4 for 576, 1e-4 for 2560.',
   ),
   beta1: hyperparameter(AdamParams.shape.beta1, 0.9, 'AdamW beta1.'),
   beta2: hyperparameter(AdamParams.shape.beta2, 0.95, 'AdamW beta2.'),
@@ -170,6 +170,7 @@ export interface Fitted {
 export interface Fitting {
   readonly learningRate?: number | undefined;
   readonly maxTokens?: number | undefined;
+  readonly data?: string | undefined; // trains on examples instead of sampled answers
   readonly lengthPenalty: number;
   readonly lengthFree: number; // tokens
 }
@@ -177,9 +178,11 @@ export interface Fitting {
 /**
  * Completes the settings that have no fixed default.
  *
- * The learning rate is inverse to the width of the model, from that of the embedded one, for which it was
- * measured: this gives 1e-4 for Qwen3-4B, where TuFT's Countdown guide found the best reward. The longest
- * answer leaves room for the answer alone, for some words before it, or for reasoning.
+ * For examples the learning rate is inverse to the width of the model, from that of the embedded one on. Sampled
+ * answers have far more noise in their gradient: there it falls with the square of the width to 1e-4 and stays at
+ * that until the inverse is lower. Tried for the embedded model and SmolLM2-135M; for Qwen3-4B 1e-4 is where
+ * TuFT's Countdown guide found the best reward. The longest answer leaves room for the answer alone, for some words before
+ * it, or for reasoning.
  *
  * @throws {UserError} if no answer in the form that the prompt asks for fits into `maxTokens`, or none is long
  *   enough for the length penalty.
@@ -202,11 +205,14 @@ export function fitToModel<Settings extends Fitting>(
       `--length-free ${settings.lengthFree} must be below --max-tokens, which is ${maxTokens}`,
     );
   }
-  return { ...settings, learningRate: settings.learningRate ?? usualRate(hiddenSize), maxTokens };
+  const learningRate = settings.learningRate ?? usualRate(hiddenSize, settings.data !== undefined);
+  return { ...settings, learningRate, maxTokens };
 }
 
-function usualRate(hiddenSize: number): number {
-  const rate = embeddedRate * (128 / Math.max(128, hiddenSize));
+function usualRate(hiddenSize: number, isOfExamples: boolean): number {
+  const share = 128 / Math.max(128, hiddenSize);
+  const inverse = embeddedRate * share;
+  const rate = isOfExamples ? inverse : Math.max(inverse * share, Math.min(1e-4, inverse));
   return Number(rate.toPrecision(2));
 }
 

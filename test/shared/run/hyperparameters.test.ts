@@ -14,10 +14,16 @@ const fit = (given: Partial<Fitting>, hiddenSize = 128, prompt = compact) =>
   fitToModel({ lengthPenalty: 0, lengthFree: 0, ...given }, { hiddenSize }, prompt);
 
 describe('the hyperparameters that fit the model', () => {
-  it('the learning rate is inverse to the width, from that of the embedded model on', () => {
-    const widths = [16, 128, 576, 1_024, 2_560, 4_096];
+  const widths = [16, 128, 256, 576, 1_024, 2_560, 4_096];
+
+  it('the learning rate falls with the square of the width to 1e-4, and further where the inverse does', () => {
     const rates = widths.map((width) => fit({}, width).learningRate);
-    assert.deepEqual(rates, [2e-3, 2e-3, 4.4e-4, 2.5e-4, 1e-4, 6.3e-5]);
+    assert.deepEqual(rates, [2e-3, 2e-3, 5e-4, 1e-4, 1e-4, 1e-4, 6.3e-5]);
+  });
+
+  it('the learning rate for examples is inverse to the width', () => {
+    const rates = widths.map((width) => fit({ data: 'solver' }, width).learningRate);
+    assert.deepEqual(rates, [2e-3, 2e-3, 1e-3, 4.4e-4, 2.5e-4, 1e-4, 6.3e-5]);
   });
 
   it('the longest answer follows from what the prompt asks for', () => {
