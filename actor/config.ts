@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { engineAddresses, port, number, string, int } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { arithmetics } from '../shared/base/arithmetic.js';
-import { OnAdoption } from '../shared/model/decoder.js';
+import { OnAdoption } from '../shared/model/rollout-draft.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { adapterSources } from '../shared/run/adapters/allowed-sources.js';
 import { SamplerKind } from '../shared/wire/actor-lease.js';

@@ -4,14 +4,14 @@
  */
 import { parentPort } from 'node:worker_threads';
 import { env } from 'onnxruntime-node';
-import { Decoder, type OnAdoption, type Policy } from '../../shared/model/decoder.js';
+import { Decoder, type Policy } from '../../shared/model/decoder.js';
 import type { TokenScores } from '../../shared/rl/canary.js';
 import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import { WaveQueue } from '../../shared/model/wave-queue.js';
 import { serveCalls } from '../../shared/service/worker-calls.js';
 import { onnxEngine } from '../../shared/wire/canary.js';
-import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { GroupRequest, OnAdoption, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { CanaryTexts } from './canary-scores.js';
 import { forcedTexts, scoresOfForced } from './canary-scores.js';
 import { canShareWave, type PolicyChoice } from './sampler.js';

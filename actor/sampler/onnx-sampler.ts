@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type AdapterLoader, requireAdapter } from '../../shared/run/adapters/adapter-loader.js';
-import type { OnAdoption } from '../../shared/model/decoder.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -10,7 +9,7 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { WorkerCalls } from '../../shared/service/worker-calls.js';
 import type { CanaryTexts } from './canary-scores.js';
 import type { DecoderCalls, DecoderEvent } from './decoder-worker.js';
-import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { GroupRequest, OnAdoption, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { PolicyChoice, Progress, Prove, Sampler } from './sampler.js';
 import { DecoderWatch } from './decoder-watch.js';
 import { GroupLimit } from '../group-limit.js';

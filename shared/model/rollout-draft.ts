@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { tokenDraws } from '../base/random.js';
 import type { StopStringMatcher } from './stop-strings.js';
 
@@ -16,6 +17,14 @@ export interface GroupRequest {
   /** Whether the logprobs of the prompt's own tokens are wanted as well; only of an engine that may show them. */
   readonly scoresPrompt?: boolean;
 }
+
+/**
+ * What a rollout continues with when a newer version is adopted between two of its tokens: `keep` the cache that
+ * older weights wrote, so that its next tokens come from no single version, or `reprefill`, a new cache of the
+ * prompt and the tokens so far, which makes each token one of its version at the cost of reading them again.
+ */
+export const OnAdoption = z.enum(['keep', 'reprefill']);
+export type OnAdoption = z.infer<typeof OnAdoption>;
 
 /** One sampled answer. */
 export interface SampledRollout {
