@@ -32,7 +32,11 @@ const request: GroupRequest = {
 /** Samples a group of which each rollout's first token is given, and records the parts. */
 async function sampled(
   firstTokens: readonly number[],
-  { first = 3, split = 'train' as 'train' | 'eval', failsAt = Infinity } = {},
+  {
+    first = 3,
+    split = 'train',
+    failsAt = Infinity,
+  }: { first?: number; split?: 'train' | 'eval'; failsAt?: number } = {},
 ) {
   const parts: [from: number, count: number][] = [];
   let wasted = 0;
