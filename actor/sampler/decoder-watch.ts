@@ -7,7 +7,7 @@ const firstStallSeconds = 600; // the weights and the first prompts on a slow ma
 const mostSeconds = 2;
 
 /**
- * Tells a decoder that hangs from one that is slow or gets no processor. Its silence is the time without a token in
+ * Distinguishes a decoder that hangs from one that is slow or gets no processor. Its silence is the time without a token in
  * which it was blocked or computed; the time in which it was ready to compute and the machine was too busy is left out.
  */
 export class DecoderWatch {
