@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { engineAddresses, port, number, string, int } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { arithmetics } from '../shared/base/arithmetic.js';
-import { OnAdoption } from '../shared/model/decoder.js';
+import { OnAdoption } from '../shared/model/rollout-draft.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { adapterSources } from '../shared/run/adapters/allowed-sources.js';
 import { SamplerKind } from '../shared/wire/actor-lease.js';
@@ -103,7 +103,7 @@ export const ActorConfig = z
       .optional()
       .describe(
         'time without progress after which the sampler counts as hung and its tickets go back: onnx exits with an ' +
-          'error, to be restarted; the others give up the call; by default 10 times the longest so far, at least 60, ' +
+          'error, to be restarted (time without a processor does not count); the others give up the call; by default 10 times the longest so far, at least 60, ' +
           'and before the first 600 with onnx, else 3600. A server of vllm or sglang that draws nothing at all counts as hung ' +
           'after 10 times its longest silence, at least 10, at first 120.',
       ),

@@ -4,14 +4,14 @@
  */
 import { parentPort } from 'node:worker_threads';
 import { env } from 'onnxruntime-node';
-import { Decoder, type OnAdoption, type Policy } from '../../shared/model/decoder.js';
+import { Decoder, type Policy } from '../../shared/model/decoder.js';
 import type { TokenScores } from '../../shared/rl/canary.js';
 import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import { WaveQueue } from '../../shared/model/wave-queue.js';
 import { serveCalls } from '../../shared/service/worker-calls.js';
 import { onnxEngine } from '../../shared/wire/canary.js';
-import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { GroupRequest, OnAdoption, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { CanaryTexts } from './canary-scores.js';
 import { forcedTexts, scoresOfForced } from './canary-scores.js';
 import { canShareWave, type PolicyChoice } from './sampler.js';
@@ -56,8 +56,8 @@ const queue = new WaveQueue(
   ({ policy }: StartedGroup, [first]) => canShareWave(policy, first!.policy),
   sampleWave,
 );
-let aliveAt = -Infinity; // time of the last report, in ms
 const aliveEveryMs = 1_000;
+let aliveAt = 0; // time of the last report, in ms
 
 function running(): NonNullable<typeof started> {
   if (started === undefined) throw new Error('the decoder has not been started');
@@ -80,7 +80,11 @@ const calls: DecoderCalls = {
     if (policy === undefined) throw new Error(`policy version ${version} is not loaded`);
     const texts = forcedTexts(canary);
     const requests = texts.map(({ request }) => request);
-    const sampled = await running().decoder.sampleGroups(requests, () => policy);
+    const reportAlive = aliveReports();
+    const sampled = await running().decoder.sampleGroups(requests, () => {
+      reportAlive();
+      return policy;
+    });
     return scoresOfForced(
       texts,
       sampled.map((rollouts) => rollouts![0]!),
@@ -127,6 +131,7 @@ async function sampleWave(
   const { adoptsNewer } = wave[0]!.policy;
   let policy = wave.map(({ weights }) => weights).reduce(newerOf);
   let reported: Policy | undefined;
+  const reportAlive = aliveReports();
   const { decoder, onAdoption } = running();
   const sampled = await decoder.sampleGroups([...groupOf.keys()], nextPolicy, {
     isWanted,
@@ -153,11 +158,19 @@ async function sampleWave(
   }
 }
 
-/** Reports progress at most once a second, so that a slow decoder is not mistaken for a hung one. */
-function reportAlive(): void {
-  if (performance.now() - aliveAt < aliveEveryMs) return;
-  aliveAt = performance.now();
-  thread.emit('alive');
+/**
+ * What to call before each token: it reports that tokens are drawn, at most once a second. The first call says nothing,
+ * because the prompt is still to be read, and perhaps the weights.
+ */
+function aliveReports(): () => void {
+  let hasDrawn = false;
+  return () => {
+    if (hasDrawn && performance.now() - aliveAt >= aliveEveryMs) {
+      aliveAt = performance.now();
+      thread.emit('alive');
+    }
+    hasDrawn = true;
+  };
 }
 
 function newerOf(a: Policy, b: Policy): Policy {

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type AdapterLoader, requireAdapter } from '../../shared/run/adapters/adapter-loader.js';
-import type { OnAdoption } from '../../shared/model/decoder.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -10,10 +9,10 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { WorkerCalls } from '../../shared/service/worker-calls.js';
 import type { CanaryTexts } from './canary-scores.js';
 import type { DecoderCalls, DecoderEvent } from './decoder-worker.js';
-import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { GroupRequest, OnAdoption, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { PolicyChoice, Progress, Prove, Sampler } from './sampler.js';
+import { DecoderWatch } from './decoder-watch.js';
 import { GroupLimit } from '../group-limit.js';
-import { StallWatch } from '../stall-watch.js';
 import { aborted } from '../../shared/base/task-scope.js';
 
 export interface OnnxSamplerOptions {
@@ -28,7 +27,6 @@ export interface OnnxSamplerOptions {
 }
 
 const tickMs = 1_000;
-const firstStallSeconds = 600; // the first prompts on a slow machine
 const abandonMs = 5_000; // time for the decoder to abandon a group
 const endMs = 5_000; // time for the decoder to end
 const killMs = 10_000; // then the process is killed
@@ -47,7 +45,7 @@ export class OnnxSampler implements Sampler {
   readonly servers = [];
   readonly #sampled = new Map<number, Progress | undefined>(); // groups being sampled, by id
   readonly #decoder: WorkerCalls<DecoderCalls, DecoderEvent>;
-  readonly #stalls: StallWatch;
+  readonly #silence: DecoderWatch;
   #watching: NodeJS.Timeout | undefined;
   #nextId = 0;
   #engine = onnxEngine;
@@ -73,16 +71,17 @@ export class OnnxSampler implements Sampler {
   }
 
   private constructor(private readonly options: OnnxSamplerOptions) {
-    this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
+    this.#silence = new DecoderWatch(options.stallSeconds, performance.now());
     this.groups = new GroupLimit(options.concurrency);
     this.maxContext = options.directory.config.maxPositions;
     this.#decoder = new WorkerCalls(new URL('./decoder-worker.js', import.meta.url), {
       name: "the actor's decoder",
-      onMessage: () => {
-        if (this.#watching !== undefined) this.#stalls.progressed();
-      },
       onEvent: (event) => {
-        if (event === 'alive') return;
+        if (event === 'alive') {
+          this.#silence.drew();
+          return;
+        }
+        this.#silence.answered();
         for (const id of event.ids) this.#sampled.get(id)?.onDraw(event.version);
       },
     });
@@ -99,6 +98,7 @@ export class OnnxSampler implements Sampler {
     await requireFinite(safetensors);
     signal.throwIfAborted();
     await this.#decoder.call('load', { version, safetensors, rank, alpha });
+    this.#silence.answered();
     await prove((canary, ending) => this.#score(version, canary, ending), signal);
   }
 
@@ -107,7 +107,9 @@ export class OnnxSampler implements Sampler {
     const texts = canary.texts.map((text) => text.slice());
     const { places, temperature } = canary;
     const asked = { version, canary: { texts, places, temperature } };
-    return this.#decoder.call('score', asked, signal);
+    const scores = await this.#decoder.call('score', asked, signal);
+    this.#silence.drew();
+    return scores;
   }
 
   admit(version: number): void {
@@ -142,7 +144,11 @@ export class OnnxSampler implements Sampler {
       const copy = { ...request, prompt: request.prompt.slice() };
       const group = { id, request: copy, policy };
       const sampled = await this.#decoder.call('sample', group, hopeless.signal);
-      if (!('wastedTokens' in sampled)) return sampled;
+      if (!('wastedTokens' in sampled)) {
+        this.#silence.drew();
+        return sampled;
+      }
+      this.#silence.answered();
       progress?.wasted(sampled.wastedTokens);
       throw new Error('the group was abandoned');
     } catch (error) {
@@ -177,24 +183,16 @@ export class OnnxSampler implements Sampler {
     setTimeout(() => process.kill(process.pid, 'SIGKILL'), killMs);
   }
 
-  /** Measures how long the decoder makes no progress while it has work. */
+  /** Gives up a decoder that has work and does not get on with it. */
   #watch(): void {
-    let lookedAt = performance.now();
     this.#watching = setInterval(() => {
-      const since = performance.now() - lookedAt;
-      lookedAt = performance.now();
-      if (this.#decoder.depth === 0) {
-        this.#stalls.idle();
-        return;
-      }
-      // A suspended process did not wait for the decoder, so the elapsed time does not count.
-      const silent = this.#stalls.waited(Math.min(since, 2 * tickMs) / 1_000);
+      const silent = this.#silence.look(performance.now(), this.#decoder.depth > 0);
       if (silent === undefined) return;
       const groups = this.#sampled.size;
       this.#decoder.giveUp(
         new Error(
-          `the actor's decoder hangs: no progress for ${Math.round(silent)} s, with ${groups} groups to sample; ` +
-            'their tickets go back, and this actor must be restarted',
+          `the actor's decoder hangs: no token for ${Math.round(silent)} s, not counting waits for a processor, with ` +
+            `${groups} groups to sample; their tickets go back, and this actor must be restarted`,
         ),
       );
     }, tickMs).unref();

@@ -8,11 +8,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ActorConfig } from '../config.js';
 import type { JoinedRun } from '../join-run.js';
-import { connectEngine } from './connect-engine.js';
-import { EngineSampler } from './engine-sampler.js';
-import { OnnxSampler } from './onnx-sampler.js';
 import type { Sampler } from './sampler.js';
-import { TinkerEngine } from './tinker-engine.js';
 
 export interface OpenSamplerOptions {
   readonly config: ActorConfig;
@@ -27,7 +23,10 @@ export interface OpenSamplerOptions {
 
 const usualGroups = 8; // where nothing shows how many would be better
 
-/** Opens the sampler that the configuration asks for, ready to load its first version. */
+/**
+ * Opens the sampler that the configuration asks for, ready to load its first version. Only its own modules are
+ * imported: those of the others would delay every start.
+ */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
   const { config, joined, log, signal } = options;
   const {
@@ -44,9 +43,11 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     if (directory === undefined)
       throw new UserError('--sampler onnx needs --model-dir with weights');
     const decoding = { directory, threads, onAdoption, stallSeconds };
+    const { OnnxSampler } = await import('./onnx-sampler.js');
     const given = { ...decoding, concurrency: fixed, adapters: loaderOf(options), log, signal };
     return OnnxSampler.start(given);
   }
+  const { EngineSampler } = await import('./engine-sampler.js');
   const { tokenizer } = joined;
   const { rolloutSeconds } = config;
   const calls = { tokenizer, segmentTokens, rolloutSeconds, stallSeconds, log };
@@ -62,6 +63,7 @@ async function connectBackend({ config, runConfig, log, signal }: OpenSamplerOpt
     throw new UserError('--sampler tinker needs --backend-url and --api-key');
   }
   const modelName = runConfig.model.name;
+  const { TinkerEngine } = await import('./tinker-engine.js');
   return await TinkerEngine.connect({ baseUrl, apiKey, modelName, log, signal });
 }
 
@@ -74,6 +76,7 @@ async function connectServers(kind: 'vllm' | 'sglang', options: OpenSamplerOptio
   const { task, dataset, tokenizer, config: model } = joined;
   const problem = dataset.test[0] ?? dataset.train[0];
   if (problem === undefined) throw new UserError('the data of this run has no problem');
+  const { connectEngine } = await import('./connect-engine.js');
   return await connectEngine({
     kind,
     urls: addressesIn(engineUrl),

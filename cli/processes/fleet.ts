@@ -296,7 +296,9 @@ export class Fleet implements AsyncDisposable {
         : member.stopGraceMs;
     const exit = await process.stop(graceMs, this.#hurry);
     // nats-server answers SIGTERM with code 1, and only the learner has something to save.
-    const isAmiss = member.whenItEnds === 'finishes' && exit.code !== 0;
+    // The signal itself ends it only before it can have begun anything.
+    const isAmiss =
+      member.whenItEnds === 'finishes' && exit.code !== 0 && exit.signal !== 'SIGTERM';
     if (isAmiss || exit.signal === 'SIGKILL') {
       this.#report(
         `${name} ${describeExit(exit)} while it was asked to end; see ${this.logPath(name)}`,

@@ -44,7 +44,7 @@ export const stopRanks = { learner: 0, workers: 1, backend: 2, nats: 3 };
 const learnerGraceMs = 60_000;
 export const graceMs = 10_000;
 
-/** The local backend, which the others need before they start. */
+/** The local backend, which the learner waits for. */
 export function backendMember(
   config: Pick<UpConfig, 'modelDir' | 'modelName'> & Partial<Pick<UpConfig, 'loraAlpha'>>,
   { backend, checkpointFolder }: Pick<RunPlaces, 'backend' | 'checkpointFolder'>,
@@ -215,7 +215,11 @@ export function learnerMember(
         name: 'learner',
         'run-dir': places.runFolder,
         'backend-url': places.backend.url,
-        ...(config.backendUrl === undefined && { 'trainer-class': 'fp32' }),
+        // Our own backend is started at the same time.
+        ...(config.backendUrl === undefined && {
+          'trainer-class': 'fp32',
+          'start-patience-seconds': String(config.readySeconds),
+        }),
         // No other actors are expected; one that joins all the same asks.
         ...(config.sampler === 'tinker' &&
           settings['publishAdapters'] === undefined && { 'publish-adapters': 'asked' }),

@@ -9,7 +9,6 @@ import {
   readModelDirectory,
 } from '../../shared/model/model-directory.js';
 import type { ModelFolder } from '../../shared/model/model-weights.js';
-import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import {
   embeddedRate,
   type Fitted,
@@ -18,8 +17,6 @@ import {
 } from '../../shared/run/hyperparameters.js';
 import { openTask, TaskSettings, taskSpec, type TaskSpec } from '../../shared/tasks/registry.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
-import { openExamples } from '../../shared/tasks/examples/training-examples.js';
-import { TinkerClient } from '../../shared/tinker/client.js';
 import { loadSchema, type ServiceName } from '../load-schema.js';
 import { accessWith } from '../nats-server/keys.js';
 import { silentLogger } from '../processes/file-logger.js';
@@ -45,7 +42,8 @@ interface PreflightOptions {
 /**
  * Checks everything that a start needs and that can be checked beforehand: the model, the settings that come
  * from the environment, the data, the page's port, and the servers that are the user's own. Nothing is written,
- * so that the corrected command may have the same name.
+ * so that the corrected command may have the same name. What only some runs need is imported when it is needed,
+ * since every start waits for this check.
  *
  * @returns the settings that fit the model, for the run to keep, and the weights that `--from` names.
  * @throws {UserError} naming what is wrong and the remedy.
@@ -99,6 +97,8 @@ async function loadData(
   const task = openTask(spec);
   const dataset = await task.load();
   if (data !== undefined) {
+    const { loadTokenizer } = await import('../../shared/model/tokenizer.js');
+    const { openExamples } = await import('../../shared/tasks/examples/training-examples.js');
     const tokenizer = await loadTokenizer(model);
     const { maxPositions } = model.config;
     const { stop } = task;
@@ -200,6 +200,7 @@ async function checkBackend(
   signal: AbortSignal,
 ): Promise<void> {
   if (baseUrl === undefined || apiKey === undefined) return;
+  const { TinkerClient } = await import('../../shared/tinker/client.js');
   await using client = await TinkerClient.connect({ baseUrl, apiKey, log: silentLogger(), signal });
   const served = client.models.map(({ name }) => name);
   if (served.length === 0 || (modelName === undefined && served.length === 1)) return;

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import { connectBroker } from '../../shared/broker/connect.js';
-import { openLiveDashboard } from '../dashboard/live-dashboard.js';
 import { DiskWatch } from '../processes/disk-watch.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { Fleet } from '../processes/fleet.js';
@@ -67,13 +66,21 @@ export async function train(options: TrainOptions): Promise<void> {
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
   const deadlineMs = config.readySeconds * 1_000;
 
+  const backend = await backendPlace(config);
+  const ownBackend =
+    config.backendUrl === undefined
+      ? backendMember(config, { backend, checkpointFolder: folder.checkpoints })
+      : undefined;
+  // It loads its model while NATS starts. The learner waits for it; its end shows as the fleet's failure.
+  if (ownBackend !== undefined) void fleet.start(ownBackend);
+
   const nats =
     config.natsUrl === undefined
       ? await startOwnNats(options, fleet, deadlineMs)
       : { natsUrl: config.natsUrl, keyFolder: config.natsKeys };
   const log = fileLogger('up', fleet.logPath('up'));
   const identity = { role: 'observer' } as const;
-  await using broker = await connectBroker({
+  const connecting = connectBroker({
     natsUrl: nats.natsUrl,
     ...accessWith(nats.keyFolder, identity),
     run,
@@ -82,25 +89,18 @@ export async function train(options: TrainOptions): Promise<void> {
     log,
     signal,
   });
-  const { dashboardPort: port, modelDir } = config;
-  await using page = config.dashboard
-    ? await openLiveDashboard({ broker, modelDir, port, log, keepIn: folder })
-    : undefined;
-  if (page !== undefined) screen.note(`dashboard at ${page.url}`);
+  await using broker = await connecting.catch((caught: unknown) => {
+    fleet.failed.throwIfAborted(); // then the wait was aborted by the end of the backend
+    throw caught;
+  });
   const places: RunPlaces = {
     run,
     runFolder: folder.path,
     checkpointFolder: folder.checkpoints,
     nats,
-    backend: await backendPlace(config),
+    backend,
   };
 
-  if (config.backendUrl === undefined) {
-    const backend = backendMember(config, places);
-    void fleet.start(backend); // its end shows as the fleet's failure
-    await fleet.ready([backend.name], deadlineMs, signal);
-    if (stop.stop.aborted) return;
-  }
   // A user who has set the variable of the actors has decided.
   const concurrency =
     config.concurrency ??
@@ -113,7 +113,17 @@ export async function train(options: TrainOptions): Promise<void> {
   const learner = learnerMember(config, places, settings);
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 
-  const names = [learner, ...workers].map(({ name }) => name);
+  const { dashboardPort: port, modelDir } = config;
+  const openPage = async () => {
+    // Imported while the services start.
+    const { openLiveDashboard } = await import('../dashboard/live-dashboard.js');
+    return openLiveDashboard({ broker, modelDir, port, log, keepIn: folder });
+  };
+  await using page = config.dashboard ? await openPage() : undefined;
+  if (page !== undefined) screen.note(`dashboard at ${page.url}`);
+  const names = [...(ownBackend === undefined ? [] : [ownBackend]), learner, ...workers].map(
+    ({ name }) => name,
+  );
   const renewNats = () => {
     if (disk.reason !== undefined) return Promise.resolve(); // it is renewed when there is room
     screen.warn('nats-server has switched JetStream off, as it does when a write finds no room');

@@ -230,6 +230,7 @@ export function makeParts(
     brokenPolicy,
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
+    firstAnswers: config.firstAnswers,
     audit,
     certificates,
     versionAudit,

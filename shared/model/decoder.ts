@@ -1,5 +1,4 @@
 import type { InferenceSession } from 'onnxruntime-node';
-import { z } from 'zod';
 import { UserError } from '../base/errors.js';
 import { cacheNames, samplingGraph, type LayerLayout, type SamplingPart } from './decode-graph.js';
 import { Grid, indices, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
@@ -9,7 +8,12 @@ import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
 import { storedWeights, type ModelFolder } from './model-weights.js';
 import { isSmall } from './parameters.js';
-import { GroupDraft, type GroupRequest, type SampledRollout } from './rollout-draft.js';
+import {
+  GroupDraft,
+  type GroupRequest,
+  type OnAdoption,
+  type SampledRollout,
+} from './rollout-draft.js';
 import { StopStringMatcher } from './stop-strings.js';
 import type { Tokenizer } from './tokenizer.js';
 import { frozen, type WeightSource } from './weight-source.js';
@@ -19,14 +23,6 @@ export interface Policy {
   readonly version: number;
   readonly adapter: Adapter;
 }
-
-/**
- * What a rollout continues with when a newer version is adopted between two of its tokens: `keep` the cache that
- * older weights wrote, so that its next tokens come from no single version, or `reprefill`, a new cache of the
- * prompt and the tokens so far, which makes each token one of its version at the cost of reading them again.
- */
-export const OnAdoption = z.enum(['keep', 'reprefill']);
-export type OnAdoption = z.infer<typeof OnAdoption>;
 
 /** Turns tokens into text. */
 type Detokenizer = Pick<Tokenizer, 'decode'>;

@@ -1,9 +1,11 @@
+import { z } from 'zod';
 import { tokenDraws } from '../base/random.js';
 import type { StopStringMatcher } from './stop-strings.js';
 
 export interface GroupRequest {
   readonly prompt: Int32Array; // [P]
   readonly count: number; // rollouts
+  readonly firstIndex?: number; // of the first of them in its group, which decides its random numbers; 0
   readonly temperature: number; // 0: greedy
   readonly maxTokens: number; // of each rollout, the stop token included
   readonly stopTokenIds: readonly number[];
@@ -16,6 +18,14 @@ export interface GroupRequest {
   /** Whether the logprobs of the prompt's own tokens are wanted as well; only of an engine that may show them. */
   readonly scoresPrompt?: boolean;
 }
+
+/**
+ * What a rollout continues with when a newer version is adopted between two of its tokens: `keep` the cache that
+ * older weights wrote, so that its next tokens come from no single version, or `reprefill`, a new cache of the
+ * prompt and the tokens so far, which makes each token one of its version at the cost of reading them again.
+ */
+export const OnAdoption = z.enum(['keep', 'reprefill']);
+export type OnAdoption = z.infer<typeof OnAdoption>;
 
 /** One sampled answer. */
 export interface SampledRollout {
@@ -90,7 +100,8 @@ export class GroupDraft {
   ) {
     this.rollouts = Array.from(
       { length: request.count },
-      (_, index) => new RolloutDraft(request, stops, tokenDraws(request.seed, index)),
+      (_, i) =>
+        new RolloutDraft(request, stops, tokenDraws(request.seed, (request.firstIndex ?? 0) + i)),
     );
   }
 

@@ -1,7 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { AutoTokenizer, env } from '@huggingface/transformers';
+import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
+import { readJson } from '../base/read-json.js';
 import type { ModelFolder } from './model-weights.js';
 
 export interface ChatMessage {
@@ -35,44 +36,31 @@ export interface Tokenizer {
  */
 export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> {
   const path = resolve(directory.path);
-  env.allowRemoteModels = false;
-  env.localModelPath = dirname(path);
   try {
-    const tokenizer = await AutoTokenizer.from_pretrained(basename(path), {
-      local_files_only: true,
-    });
     const template = await readTemplate(path);
-    if (template !== null) tokenizer.chat_template = template;
-    const own = tokenizer.eos_token_id;
+    const library = (await openPlain(path, template)) ?? (await openTransformers(path, template));
+    const own = library.eosTokenId;
     const eosTokenIds =
       directory.config.eosTokenIds.length > 0
         ? directory.config.eosTokenIds
-        : typeof own === 'number'
-          ? [own]
-          : [];
+        : own === undefined
+          ? []
+          : [own];
     return {
-      encode: (text) => Int32Array.from(tokenizer.encode(text, { add_special_tokens: false })),
-      decode: (tokens) =>
-        tokens.length === 0 // the library refuses empty input
-          ? ''
-          : tokenizer.decode(Array.from(tokens), {
-              skip_special_tokens: true,
-              clean_up_tokenization_spaces: false, // text is scored as sampled
-            }),
+      encode: (text) => Int32Array.from(library.encode(text)),
+      // The library refuses empty input.
+      decode: (tokens) => (tokens.length === 0 ? '' : library.decode(Array.from(tokens))),
       chatText: (messages, opensAnswer = true) => {
-        if (tokenizer.chat_template === null) {
+        if (library.chatText === undefined) {
           throw new UserError(
             `the model in ${path} has no chat template, neither in tokenizer_config.json nor as ` +
               'chat_template.jinja; choose a plain prompt style, such as fewshot',
           );
         }
-        return tokenizer.apply_chat_template<false>([...messages], {
-          tokenize: false,
-          add_generation_prompt: opensAnswer,
-        });
+        return library.chatText([...messages], opensAnswer);
       },
       eosTokenIds,
-      unknownTokenId: tokenizer.unk_token_id, // may be undefined, contrary to its type
+      unknownTokenId: library.unknownTokenId,
     };
   } catch (cause) {
     throw new UserError(
@@ -80,6 +68,88 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
       { cause },
     );
   }
+}
+
+/** What a library makes of the files. */
+interface Library {
+  readonly encode: (text: string) => number[];
+  readonly decode: (tokens: number[]) => string;
+  readonly chatText?: (messages: ChatMessage[], opensAnswer: boolean) => string;
+  readonly eosTokenId: number | undefined;
+  readonly unknownTokenId: number | undefined;
+}
+
+const decoding = {
+  skip_special_tokens: true,
+  clean_up_tokenization_spaces: false, // text is scored as sampled
+} as const;
+
+/** A tokenizer without a chat template, and without rules of a class of its own. */
+const PlainTokenizerConfig = z.looseObject({
+  tokenizer_class: z.literal('PreTrainedTokenizerFast'),
+  eos_token: z.string(),
+  unk_token: z.string(),
+  chat_template: z.undefined().optional(),
+});
+
+/** A part of @huggingface/tokenizers, whose own declarations cannot be resolved from ES modules. */
+interface PlainTokenizers {
+  readonly Tokenizer: new (
+    tokenizer: object,
+    config: object,
+  ) => {
+    encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: number[] };
+    decode(tokens: number[], options: typeof decoding): string;
+    token_to_id(token: string): number | undefined;
+  };
+}
+
+/**
+ * Opens a plain tokenizer with the part of transformers that does the work: the whole of it costs each process of a
+ * run 0.15 s of processor time and 15 MB, most of it for images.
+ *
+ * @returns undefined if the tokenizer is not plain.
+ */
+async function openPlain(path: string, template: string | null): Promise<Library | undefined> {
+  if (template !== null) return undefined;
+  const config = PlainTokenizerConfig.safeParse(
+    await readJson(join(path, 'tokenizer_config.json')).catch(() => undefined),
+  );
+  if (!config.success) return undefined;
+  const { Tokenizer: PlainTokenizer } =
+    (await import('@huggingface/tokenizers')) as unknown as PlainTokenizers;
+  const tokenizer = new PlainTokenizer(
+    z.looseObject({}).parse(await readJson(join(path, 'tokenizer.json'))),
+    config.data,
+  );
+  return {
+    encode: (text) => tokenizer.encode(text, { add_special_tokens: false }).ids,
+    decode: (tokens) => tokenizer.decode(tokens, decoding),
+    eosTokenId: tokenizer.token_to_id(config.data.eos_token),
+    unknownTokenId: tokenizer.token_to_id(config.data.unk_token),
+  };
+}
+
+async function openTransformers(path: string, template: string | null): Promise<Library> {
+  const { AutoTokenizer, env } = await import('@huggingface/transformers');
+  env.allowRemoteModels = false;
+  env.localModelPath = dirname(path);
+  const tokenizer = await AutoTokenizer.from_pretrained(basename(path), { local_files_only: true });
+  if (template !== null) tokenizer.chat_template = template;
+  const own = tokenizer.eos_token_id;
+  return {
+    encode: (text) => tokenizer.encode(text, { add_special_tokens: false }),
+    decode: (tokens) => tokenizer.decode(tokens, decoding),
+    ...(tokenizer.chat_template !== null && {
+      chatText: (messages: ChatMessage[], opensAnswer: boolean) =>
+        tokenizer.apply_chat_template<false>(messages, {
+          tokenize: false,
+          add_generation_prompt: opensAnswer,
+        }),
+    }),
+    eosTokenId: typeof own === 'number' ? own : undefined,
+    unknownTokenId: tokenizer.unk_token_id, // may be undefined, contrary to its type
+  };
 }
 
 /**

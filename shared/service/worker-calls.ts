@@ -28,8 +28,6 @@ interface CarriedError {
 export interface WorkerOptions<Event> {
   readonly name?: string; // for errors; by default the path of its script
   readonly onEvent?: (event: Event) => void;
-  /** Called for each message of the thread, response or event, as a sign of life. */
-  readonly onMessage?: () => void;
 }
 
 /** How long the end of a thread waits for the call that it is running, in ms. */
@@ -60,10 +58,9 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
   #calls = 0;
 
   constructor(url: URL, options: WorkerOptions<Event> = {}) {
-    const { name = `the worker ${url.pathname}`, onEvent, onMessage } = options;
+    const { name = `the worker ${url.pathname}`, onEvent } = options;
     this.#worker = new Worker(url);
     this.#worker.on('message', (message: Response | { readonly event: Event }) => {
-      onMessage?.();
       if ('event' in message) {
         onEvent?.(message.event);
         return;

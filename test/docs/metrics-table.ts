@@ -16,11 +16,17 @@ export type Service = (typeof services)[number];
 
 export const metricsPage = fileURLToPath(new URL('../../../docs/metrics.md', import.meta.url));
 
-/** The metrics that a service's process declares when it is loaded. */
+/** What a service imports only when its configuration asks for it. */
+const importedLater: Partial<Record<Service, readonly string[]>> = {
+  actor: ['sampler/connect-engine.js', 'sampler/engine-sampler.js', 'sampler/onnx-sampler.js'],
+};
+
+/** The metrics that a service's process declares when it is loaded, whatever its configuration. */
 export async function declaredMetrics(service: Service): Promise<DeclaredMetric[]> {
   const script = fileURLToPath(new URL('./print-metrics.js', import.meta.url));
-  const module = new URL(`../../${service}/main.js`, import.meta.url).href;
-  const { stdout } = await promisify(execFile)(process.execPath, [script, module]);
+  const files = ['main.js', ...(importedLater[service] ?? [])];
+  const modules = files.map((file) => new URL(`../../${service}/${file}`, import.meta.url).href);
+  const { stdout } = await promisify(execFile)(process.execPath, [script, ...modules]);
   return JSON.parse(stdout) as DeclaredMetric[];
 }
 

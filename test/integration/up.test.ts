@@ -18,7 +18,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
   it('offbeat up trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
     const flags = ['--max-steps=6', '--lease-seconds=5', '--json', '--actors=2'];
     await using up = await UpProcess.start([...small, ...flags]);
-    await up.says(/4 services are ready/);
+    await up.says(/5 services are ready/);
     process.kill(up.pidOf('cli.js actor', '--name=actor-0'), 'SIGKILL');
     assert.equal(await up.ended(), 0, up.err);
     assert.deepEqual(up.processes(), []);

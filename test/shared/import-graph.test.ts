@@ -72,7 +72,41 @@ describe('the files that a program loads', () => {
     const ofCli = [...loaded].filter((file) => file.startsWith('cli/'));
     assert.deepEqual(ofCli.sort(), ['cli/cli.js', 'cli/end-with-npx.js', 'cli/load-schema.js']);
   });
+
+  it('a start imports no large package that only some runs need', async () => {
+    const large = [
+      '@bufbuild/protobuf',
+      '@huggingface/transformers',
+      '@opentelemetry',
+      'csv-parse',
+      'hyparquet',
+      'onnxruntime-node',
+    ];
+    const programs = {
+      'cli/up/up.js': large,
+      'actor/main.js': large,
+      'reward-service/main.js': large,
+      'learner/main.js': large.filter((name) => name !== '@bufbuild/protobuf'), // of the Tinker API
+    };
+    for (const [program, unwanted] of Object.entries(programs)) {
+      const packages = await packagesImportedAtStart(program);
+      assert(packages.has('zod'), 'no package is seen');
+      const found = unwanted.filter((name) => [...packages].some((used) => used.startsWith(name)));
+      assert.deepEqual(found, [], program);
+    }
+  });
 });
+
+async function packagesImportedAtStart(program: string): Promise<Set<string>> {
+  const files = await reached(importedAtStart, [program]);
+  const texts = await Promise.all(
+    [...files].map((file) => readFile(join(packageRoot, 'dist', file), 'utf8')),
+  );
+  const imports = texts.flatMap((text) => [
+    ...text.matchAll(/^import\b[^'"]*['"]([^.'"][^'"]*)['"]/gm),
+  ]);
+  return new Set(imports.map(([, name]) => name!));
+}
 
 /** What every program has: errors, configuration, logs, metrics. */
 const lowest = ['shared/base', 'shared/service'];

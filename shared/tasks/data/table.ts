@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { deserialize } from 'node:v8';
-import { parse } from 'csv-parse/sync';
 import { z } from 'zod';
 import { errorText, UserError } from '../../base/errors.js';
 
@@ -61,6 +60,7 @@ async function jsonlRows(path: string): Promise<TableRow[]> {
 }
 
 async function csvRows(path: string, example: Example): Promise<TableRow[]> {
+  const { parse } = await import('csv-parse/sync'); // rarely needed
   const file = await readFile(path);
   const rows = parse<{ record: Record<string, string>; info: { lines: number } }>(file, {
     columns: true,

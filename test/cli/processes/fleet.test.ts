@@ -134,6 +134,14 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert(!fleet.failed.aborted);
   });
 
+  it('a fleet does not report a member that ends before it handles signals, which has nothing to save', async () => {
+    const starting = "console.log('started'); setInterval(() => {}, 1e6);";
+    void fleet.start(member('learner', starting, { whenItEnds: 'finishes' }));
+    while (!(await log('learner').catch(() => '')).includes('started')) await sleep(50);
+    await fleet.stop();
+    assert.deepEqual(reports, []);
+  });
+
   it('a fleet takes diverged training as an end, which the summary reports', async () => {
     await fleet.start(member('learner', 'process.exit(3)', { whenItEnds: 'finishes' }));
     assert(!fleet.failed.aborted);

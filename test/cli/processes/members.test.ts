@@ -149,6 +149,16 @@ describe('the actors of a run', () => {
     assert.deepEqual(await classes({ backendUrl: 'http://127.0.0.1:3' }), []);
   });
 
+  it('the learner waits for the backend that is started beside it, as long as all processes may take', async () => {
+    const patience = async (flags: Partial<UpConfig>) => {
+      const config = { ...UpConfig.parse({}), readySeconds: 77, ...flags };
+      const { args } = await learnerMember(config, places, {}).command();
+      return args.filter((word) => word.includes('patience'));
+    };
+    assert.deepEqual(await patience({}), ['--start-patience-seconds=77']);
+    assert.deepEqual(await patience({ backendUrl: 'http://127.0.0.1:3' }), []);
+  });
+
   it('the actors of a run get the backend key by the environment', async () => {
     const members = workerMembers({ ...UpConfig.parse({}), sampler: 'tinker' }, places);
     const { args, env } = await members.at(-1)!.command();

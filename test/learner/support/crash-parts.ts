@@ -116,6 +116,7 @@ export function startSession(
     }),
     vocabSize: 10,
     zeroVariance: 'refill',
+    firstAnswers: 0,
     certificates: new Certificates(),
     versionAudit: { consider: () => Promise.resolve() },
     selection: { solved: () => Promise.resolve() },

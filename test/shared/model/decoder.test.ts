@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Decoder, type OnAdoption, type Policy } from '../../../shared/model/decoder.js';
+import { Decoder, type Policy } from '../../../shared/model/decoder.js';
 import type { Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-weights.js';
-import type { GroupRequest } from '../../../shared/model/rollout-draft.js';
+import type { GroupRequest, OnAdoption } from '../../../shared/model/rollout-draft.js';
 import type { Tensor } from '../../../shared/model/safetensors.js';
 import { lengthAtStop } from '../../../shared/model/stop-strings.js';
 import { loadTokenizer } from '../../../shared/model/tokenizer.js';

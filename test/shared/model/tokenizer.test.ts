@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
-import { readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
+import { AutoTokenizer, env } from '@huggingface/transformers';
+import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import { loadTokenizer, type ChatMessage } from '../../../shared/model/tokenizer.js';
 import { tinyModel } from '../../support/tiny-model.js';
 
@@ -13,6 +15,40 @@ const chat: ChatMessage[] = [
   { role: 'user', content: ' 2+3' },
 ];
 const asText = '[system] 1\n[user]  2+3\n[assistant]';
+
+describe('a plain tokenizer', () => {
+  it('a plain tokenizer gives the tokens and texts of transformers', async () => {
+    const directory = await readModelDirectory(embeddedModelPath);
+    const plain = await loadTokenizer(directory);
+    env.allowRemoteModels = false;
+    env.localModelPath = dirname(directory.path);
+    const full = await AutoTokenizer.from_pretrained(basename(directory.path), {
+      local_files_only: true,
+    });
+    const texts = ['', '3 7 21=84:', '(7-3)*21', ' 2+3  ', 'Größe\n<eos>1<pad>', '<unk>x'];
+    for (const text of texts) {
+      const tokens = full.encode(text, { add_special_tokens: false });
+      assert.deepEqual([...plain.encode(text)], tokens, text);
+    }
+    const all = Array.from({ length: directory.config.vocabSize }, (_, id) => id);
+    for (const tokens of [all, all.toReversed(), ...all.map((id) => [id, 5, id])]) {
+      const text = full.decode(tokens, {
+        skip_special_tokens: true,
+        clean_up_tokenization_spaces: false,
+      });
+      assert.equal(plain.decode(tokens), text);
+    }
+    assert.equal(plain.unknownTokenId, full.unk_token_id);
+    const bare = { ...directory, config: { ...directory.config, eosTokenIds: [] } };
+    assert.deepEqual((await loadTokenizer(bare)).eosTokenIds, [full.eos_token_id]);
+  });
+
+  it('a tokenizer without its files is refused', async () => {
+    await using model = await tinyModel();
+    await rm(join(model.path, 'tokenizer.json'));
+    await assert.rejects(loadTokenizer(model), { name: 'UserError', message: /tokenizer\.json/ });
+  });
+});
 
 describe('a chat', () => {
   it('a chat is formatted by the template in tokenizer_config.json', async () => {

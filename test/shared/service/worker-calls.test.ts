@@ -64,16 +64,14 @@ describe('calls to a worker thread', () => {
 });
 
 describe('calls to a worker thread that runs them as they arrive', () => {
-  const startDraining = (options: { onEvent?: (event: Blocked) => void; onMessage?: () => void }) =>
+  const startDraining = (options: { onEvent?: (event: Blocked) => void }) =>
     new WorkerCalls<DrainingCalls, Blocked>(new URL('./draining-worker.js', import.meta.url), {
       name: 'the draining worker',
       ...options,
     });
 
-  it('calls are received while one blocks the thread, and every message proves that the thread is alive', async () => {
-    let messages = 0;
+  it('calls are received while one blocks the thread', async () => {
     await using worker = startDraining({
-      onMessage: () => messages++,
       onEvent: ({ at }) => {
         assert.equal(at, 0);
         worker.post('add', 1);
@@ -81,7 +79,6 @@ describe('calls to a worker thread that runs them as they arrive', () => {
       },
     });
     assert.equal(await worker.call('blockUntil', 3), 3);
-    assert.equal(messages, 2, 'the event and the response');
   });
 
   it('calls do not wait for one that never ends', async () => {
