@@ -6,7 +6,13 @@ import type { WorkerCalls } from '../shared/service/worker-calls.js';
 import type { SampleRequest } from '../shared/tinker/sampling-api.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import { badRequest, narrowSeed } from './http-api.js';
-import type { AdapterFile, SampleJob, SamplingCalls } from './sampling-worker.js';
+import type {
+  AdapterFile,
+  SampleJob,
+  SamplingCalls,
+  ScoredPart,
+  Scores,
+} from './sampling-worker.js';
 import { assertFits, type ServedModel } from './served-model.js';
 
 const defaultMaxTokens = 16; // TuFT's
@@ -162,14 +168,15 @@ export class SamplingQueue {
     const { count, seed } = request.job;
     const sampled: SampledSequence[] = [];
     for (let part = 0; part * maxRows < count; part++) {
+      if (signal.aborted) throw new PermanentError('the request was cancelled');
       const job = {
         ...request.job,
         count: Math.min(maxRows, count - part * maxRows),
         seed: part === 0 ? seed : partSeed(seed, part),
       };
       for (const one of await this.#samplePart({ ...request, job }, signal)) sampled.push(one);
-      if (signal.aborted) throw new PermanentError('the request was cancelled');
     }
+    if (signal.aborted) throw new PermanentError('the request was cancelled');
     return sampled;
   }
 
@@ -185,6 +192,61 @@ export class SamplingQueue {
     } finally {
       signal.removeEventListener('abort', withdraw);
     }
+  }
+}
+
+/** Texts of one request that wait to be scored. */
+export interface QueuedScores {
+  readonly adapter: AdapterFile | undefined; // undefined: the base model
+  readonly texts: readonly ScoredPart[];
+  readonly k: number; // most probable tokens of each place
+  readonly temperature: number;
+}
+
+const maxScoredTokens = 8_192; // with padding; of one call of the sampling thread, so that samples wait for no long one
+
+function joinsScores(item: QueuedScores, wave: readonly QueuedScores[]): boolean {
+  const [first] = wave;
+  const isAlike =
+    item.adapter?.sha256 === first!.adapter?.sha256 &&
+    item.k === first!.k &&
+    item.temperature === first!.temperature;
+  const texts = [...wave, item].flatMap((one) => one.texts);
+  const width = texts.reduce((most, { tokens }) => Math.max(most, tokens.length), 0);
+  return isAlike && texts.length * width <= maxScoredTokens;
+}
+
+/** Requests for the rollouts of a group arrive one by one; a score may be so much later. */
+const gatherMs = 5;
+
+/** Scores texts by the sampling thread: those of requests that arrive at about the same time, as of a whole group, in one call. */
+export class ScoringQueue {
+  readonly #queue: WaveQueue<QueuedScores, Scores[]>;
+
+  /** @param worker returns the sampling thread, started on first use. */
+  constructor(worker: () => Pick<WorkerCalls<SamplingCalls>, 'call'>) {
+    this.#queue = new WaveQueue(joinsScores, async (wave) => {
+      const { adapter, k, temperature } = wave[0]!;
+      // The call transfers its buffers; a retry needs them again.
+      const texts = wave.flatMap((one) =>
+        one.texts.map(({ tokens, from }) => ({ tokens: tokens.slice(), from })),
+      );
+      const scores = await worker().call('score', { adapter, texts, k, temperature });
+      let next = 0;
+      return wave.map((one) => scores.slice(next, (next += one.texts.length)));
+    });
+  }
+
+  /** The number of requests that wait. */
+  get depth(): number {
+    return this.#queue.depth;
+  }
+
+  /** @returns the scores of each text. */
+  score(request: QueuedScores): Promise<Scores[]> {
+    const scores = this.#queue.add(request);
+    setTimeout(() => void this.#queue.serve(), gatherMs);
+    return scores;
   }
 }
 

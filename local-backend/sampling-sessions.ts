@@ -16,10 +16,10 @@ import {
 } from './checkpoint-store.js';
 import { type FutureStore, ResendMemory } from './futures.js';
 import { type OperationResult, timed } from './operation-result.js';
-import { planSample, SamplingQueue } from './sampling-requests.js';
+import { planSample, SamplingQueue, ScoringQueue } from './sampling-requests.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
-import type { SamplingCalls } from './sampling-worker.js';
+import type { SamplingCalls, Scores } from './sampling-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
 /** What a sampler samples from: a checkpoint, or the base model. */
@@ -52,6 +52,7 @@ export class SamplingSessions {
   readonly #created = new ResendMemory<SamplingSession>(rememberedRequests);
   readonly #requests = new ResendMemory<string>(rememberedRequests);
   readonly #queue: SamplingQueue;
+  readonly #scoring: ScoringQueue;
 
   constructor(
     private readonly model: ServedModel,
@@ -62,6 +63,7 @@ export class SamplingSessions {
     private readonly worker: () => WorkerCalls<SamplingCalls>,
   ) {
     this.#queue = new SamplingQueue(worker);
+    this.#scoring = new ScoringQueue(worker);
   }
 
   /** Creates a session; a resent request gets the first one's. @throws {ApiError} 400, 404 */
@@ -163,7 +165,7 @@ export class SamplingSessions {
       .digest();
     const plan = planSample(request, this.model, this.#seed(sampler, request));
     const start = () => {
-      if (this.#queue.depth + this.worker().depth >= maxWaiting) {
+      if (this.#queue.depth + this.#scoring.depth + this.worker().depth >= maxWaiting) {
         const detail = `${maxWaiting} sampling requests are waiting; try again later`;
         throw new ApiError(429, detail, { 'retry-after': '1' });
       }
@@ -197,31 +199,29 @@ export class SamplingSessions {
     };
     const { prompt } = job;
     const { temperature, wantsPrompt, firstScored, topPrompt, topSampled } = questions;
-    const top = async (prefix: Int32Array, texts: Int32Array[], k: number) =>
-      k === 0 ? [] : this.worker().call('topTokens', { adapter, prefix, texts, k, temperature });
-    const [sampled, promptLogprobs, [promptTop]] = await Promise.all([
-      job.maxTokens === 0 ? noTokens(job.count) : this.#queue.sample({ adapter, job }, signal),
-      wantsPrompt
-        ? this.worker().call('promptLogprobs', {
-            adapter,
-            prompt: prompt.slice(), // the call transfers its buffer
-            temperature,
-          })
-        : undefined,
-      top(prompt.slice(0, firstScored), [prompt.slice(firstScored)], topPrompt),
-    ]);
-    promptLogprobs?.fill(NaN, 0, firstScored);
-    const texts = sampled.map(({ tokens }) => tokens.slice());
-    const sampledTop = await top(prompt.slice(), texts, topSampled);
+    const score = (texts: readonly Int32Array[], from: number, k: number): Promise<Scores[]> => {
+      const parts = texts.map((tokens) => ({ tokens, from }));
+      return this.#scoring.score({ adapter, texts: parts, k, temperature });
+    };
+    // Scores come first: a request for logprobs alone has a token drawn as well, and requests that were scored together draw together.
+    const [ofPrompt] =
+      wantsPrompt || topPrompt > 0 ? await score([prompt], firstScored, topPrompt) : [];
+    const sampled =
+      job.maxTokens === 0
+        ? noTokens(job.count)
+        : await this.#queue.sample({ adapter, job }, signal);
+    const whole = sampled.map(({ tokens }) => Int32Array.of(...prompt, ...tokens));
+    const ofSamples = topSampled === 0 ? [] : await score(whole, prompt.length, topSampled);
     return {
       kind: 'sample',
       result: {
         sequences: sampled.map((one, i) => ({
           ...one,
-          ...(sampledTop[i] && { top: sampledTop[i] }),
+          ...(ofSamples[i] && { top: ofSamples[i].top }),
         })),
-        ...(promptLogprobs && { promptLogprobs }),
-        ...(promptTop && { promptTop: afterUnscored(firstScored, promptTop) }),
+        ...(ofPrompt &&
+          wantsPrompt && { promptLogprobs: logprobsFrom(firstScored, ofPrompt.logprobs) }),
+        ...(ofPrompt && topPrompt > 0 && { promptTop: afterUnscored(firstScored, ofPrompt.top) }),
         ...(isInflight && checkpoint && { weightsPath: formatTinkerPath(pathOf(checkpoint)) }),
       },
     };
@@ -243,6 +243,13 @@ export class SamplingSessions {
 /** The number of the client that chose a sequence id. */
 function cloneOf(seqId: number | bigint | string = 0): number {
   return Number(BigInt(seqId) / BigInt(requestsOfAClient));
+}
+
+/** The logprobs of a prompt whose first `count` positions are not scored. */
+function logprobsFrom(count: number, logprobs: Float32Array): Float32Array {
+  const all = new Float32Array(count + logprobs.length).fill(NaN);
+  all.set(logprobs, count);
+  return all;
 }
 
 /** The most probable tokens of a prompt whose first `count` positions are not scored. */

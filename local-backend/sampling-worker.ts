@@ -42,20 +42,25 @@ export interface SamplingCalls {
     adapter: AdapterFile | undefined;
     jobs: readonly SampleJob[];
   }): Promise<SampledSequence[][]>;
-  /** Returns [P] logprobs, NaN for the first token, which has no prediction. */
-  promptLogprobs(input: {
+  /** Scores texts in one batch. */
+  score(input: {
     adapter: AdapterFile | undefined;
-    prompt: Int32Array; // [P]
+    texts: readonly ScoredPart[];
+    k: number; // most probable tokens of each place; 0: none
     temperature: number;
-  }): Promise<Float32Array>;
-  /** Returns for each text [T] that continues `prefix` the `k` most probable tokens in the place of each of its own. */
-  topTokens(input: {
-    adapter: AdapterFile | undefined;
-    prefix: Int32Array; // [P], P > 0
-    texts: readonly Int32Array[];
-    k: number;
-    temperature: number;
-  }): Promise<TopTokens[]>;
+  }): Promise<Scores[]>;
+}
+
+/** The tokens of a text [T] to score: those from the index `from` on, which is above 0. */
+export interface ScoredPart {
+  readonly tokens: Int32Array; // [T]
+  readonly from: number;
+}
+
+/** Of the n tokens of a {@link ScoredPart}. */
+export interface Scores {
+  readonly logprobs: Float32Array; // [n]
+  readonly top: TopTokens; // of n positions
 }
 
 if (parentPort === null) throw new Error('sampling-worker runs as a worker thread');
@@ -137,25 +142,33 @@ serveCalls<SamplingCalls>(parentPort, {
     );
   },
 
-  async promptLogprobs({ adapter: file, prompt, temperature }) {
+  async score({ adapter: file, texts, k, temperature }) {
     const adapter = file === undefined ? undefined : await readAdapter(file);
-    const all = new Float32Array(prompt.length).fill(NaN);
-    if (prompt.length < 2) return all;
-    const [logprobs] = await (
-      await scorer()
-    ).logprobs([prompt.slice(0, -1)], [prompt.slice(1)], adapter, temperature);
-    all.set(logprobs!, 1);
-    return all;
-  },
-
-  async topTokens({ adapter: file, prefix, texts, k, temperature }) {
-    const adapter = file === undefined ? undefined : await readAdapter(file);
-    const whole = texts.map((text) => Int32Array.of(...prefix, ...text.slice(0, -1)));
-    const top = await (await scorer()).topTokens(whole, k, adapter, temperature);
-    return top.map(({ tokens, logprobs }, i) => {
-      const first = (prefix.length - 1) * k;
-      const end = first + texts[i]!.length * k;
-      return { k, tokens: tokens.slice(first, end), logprobs: logprobs.slice(first, end) };
+    // A text of which nothing is to be scored, such as one token, has no input tokens.
+    const known = texts.filter(({ tokens, from }) => from < tokens.length);
+    const inputs = known.map(({ tokens }) => tokens.slice(0, -1));
+    const targets = known.map(({ tokens }) => tokens.slice(1));
+    const model = await scorer();
+    const scores =
+      k === 0
+        ? (await model.logprobs(inputs, targets, adapter, temperature)).map((logprobs) => ({
+            logprobs,
+            top: { tokens: new Int32Array(), logprobs: new Float32Array() },
+          }))
+        : await model.scores(inputs, targets, k, adapter, temperature);
+    const found = new Map(known.map((text, i) => [text, scores[i]!]));
+    return texts.map((text) => {
+      const { logprobs, top } = found.get(text) ?? nothing;
+      const first = text.from - 1;
+      return {
+        logprobs: logprobs.slice(first),
+        top: { k, tokens: top.tokens.slice(first * k), logprobs: top.logprobs.slice(first * k) },
+      };
     });
   },
 });
+
+const nothing = {
+  logprobs: new Float32Array(),
+  top: { tokens: new Int32Array(), logprobs: new Float32Array() },
+};

@@ -168,7 +168,7 @@ export class Replica {
         return await ask();
       });
     } catch (error) {
-      if (call.signal.aborted) void this.server.abort(id).catch(() => undefined);
+      if (call.signal.aborted) void this.server.abort({ id, request }).catch(() => undefined);
       throw error;
     } finally {
       this.#calls--;

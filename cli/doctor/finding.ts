@@ -87,7 +87,7 @@ export const remedies = {
     'check that --backend-url is the address of a Tinker server, with its path if it has one',
   engineUnreachable: 'start it, or correct --engine-url; check the firewall in between',
   engineRefuses: "give the engine's key: --engine-api-key, or ACTOR_ENGINE_API_KEY",
-  noEngine: 'check that --engine-url is the address of vLLM 0.24 or SGLang 0.5.3, or newer',
+  noEngine: 'check that --engine-url is the address of vLLM 0.24 or SGLang 0.5.5, or newer',
   engineTemperature:
     'start it with --logprobs-mode processed_logprobs (SGLang: without SGLANG_RETURN_ORIGINAL_LOGPROB), unless the temperature of the run is 1',
   engineSlotsUnknown:

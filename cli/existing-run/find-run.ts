@@ -60,9 +60,10 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
   }
   const folder = runFolderAt(runsDir, run);
   const { launcher } = await readLaunch(folder);
+  const samplesAsBefore = sampler === undefined || sampler === launcher.sampler;
   const began = {
     sampler: launcher.sampler,
-    engineUrl: launcher.engineUrl,
+    engineUrl: samplesAsBefore ? launcher.engineUrl : undefined,
     modelDir: launcher.modelDir,
     modelName: launcher.modelName,
     natsUrl: launcher.natsUrl,

@@ -80,7 +80,6 @@ type Test = SuspicionEvent['why'];
 /** What is known of one token. */
 interface Position extends KnownPosition {
   readonly distance: number; // from its random number
-  readonly isAdopted: boolean; // may follow from a cache that older weights wrote, so no version gives its probability
 }
 
 /**
@@ -152,12 +151,11 @@ export class SelectionAudit {
       return;
     }
     const version = versionsOf({ group })[0]!;
-    const ofOneVersion = known.filter(({ isAdopted }) => !isAdopted);
     const band = bandOf(arithmetic, isAdapterRounded).largest;
-    const nats = selectionEvidence(ofOneVersion, vocabSize, band);
+    const nats = selectionEvidence(known, vocabSize, band);
     await this.#add('selection', actor, nats, 1, version);
 
-    const far = ofOneVersion.filter(({ distance }) => distance > exactDistance).length; // tokens
+    const far = known.filter(({ distance }) => distance > exactDistance).length; // tokens
     const isDrawn = drawsByTicket(certificate);
     if (isDrawn && !isExact) {
       replays.inc({ outcome: 'unavailable' });
@@ -167,39 +165,38 @@ export class SelectionAudit {
     if (isDrawn ? far > 0 : requireDraws) await this.#differs(group, version, far);
   }
 
-  /** What is known of the tokens of a group. */
+  /**
+   * What is known of the tokens of a group: of each rollout those of its first version. Later ones may follow from a cache that
+   * older weights wrote, so no version gives their probabilities. All texts are asked for at once, each once, so that a
+   * backend can score them in one batch.
+   */
   async #positions(
     { ticket, promptTokens, rollouts }: RolloutGroup,
     score: ScoreText,
   ): Promise<Position[]> {
-    const positions: Position[] = [];
-    for (const [r, { tokens, versions }] of rollouts.entries()) {
+    const asked = new Map<string, ReturnType<ScoreText>>();
+    const ofRollouts = rollouts.map(async ({ tokens, versions }, r): Promise<Position[]> => {
+      const [version, count] = versions[0]!;
+      const judged = tokens.subarray(0, count);
+      const key = `${version} ${judged.join()}`;
+      const answer = asked.get(key) ?? score(version, Int32Array.of(...promptTokens, ...judged));
+      asked.set(key, answer);
+      const scored = await answer;
+      if (scored === undefined) return [];
+      const { logprobs, top } = scored;
       const draw = tokenDraws(ticket.samplingParams.seed, r);
-      let t = 0;
-      for (const [run, [version, count]] of versions.entries()) {
-        const end = t + count;
-        const text = Int32Array.of(...promptTokens, ...tokens.subarray(0, end));
-        const scored = await score(version, text);
-        for (; t < end; t++) {
-          const uniform = draw();
-          if (scored === undefined) continue;
-          const { logprobs, top } = scored;
-          const place = promptTokens.length + t;
-          const [from, to] = [place * top.k, (place + 1) * top.k];
-          const here = {
-            tokens: top.tokens.subarray(from, to),
-            logprobs: top.logprobs.subarray(from, to),
-          };
-          positions.push({
-            logprob: logprobs[place]!,
-            top: here.logprobs,
-            distance: distanceFromDraw(uniform, tokens[t]!, here, this.#options.vocabSize),
-            isAdopted: run > 0,
-          });
-        }
-      }
-    }
-    return positions;
+      return Array.from(judged, (token, t) => {
+        const place = promptTokens.length + t;
+        const [from, to] = [place * top.k, (place + 1) * top.k];
+        const here = {
+          tokens: top.tokens.subarray(from, to),
+          logprobs: top.logprobs.subarray(from, to),
+        };
+        const distance = distanceFromDraw(draw(), token, here, this.#options.vocabSize);
+        return { logprob: logprobs[place]!, top: here.logprobs, distance };
+      });
+    });
+    return (await Promise.all(ofRollouts)).flat();
   }
 
   /** Compares what actors solve. To be called for each group when it arrives, before any is dropped. Never rejects. */

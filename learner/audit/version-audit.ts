@@ -126,19 +126,30 @@ export class VersionAudit {
 
   async #compare({ actor, promptTokens, rollouts, certificate }: RolloutGroup): Promise<void> {
     const { client, temperature, trainer, isAdapterRounded, onDeceit, log } = this.#options;
-    const pairs: TokenPairs[] = [];
-    let version = -1;
-    for (const { versions, tokens, behaviorLogprobs } of rollouts) {
-      const [[sampledBy] = [-1], ...others] = versions;
-      // After an adoption, tokens may follow from a cache that older weights wrote: no version gives their logprobs.
-      if (others.length > 0 || pairs.length === maxRollouts) continue;
-      const session = this.#versions.get(sampledBy)?.samplingSessionId;
-      if (session === undefined || !(await this.#isUsable(sampledBy))) continue;
-      const text = Int32Array.of(...promptTokens, ...tokens);
-      const all = await client.sampler(session).logprobs(text, { temperature });
-      pairs.push({ behavior: behaviorLogprobs, current: all.slice(promptTokens.length) });
-      version = sampledBy;
+    // After an adoption, tokens may follow from a cache that older weights wrote: no version gives their logprobs.
+    const whole = rollouts.filter(({ versions }) => versions.length === 1);
+    const sessions = new Map<number, string | undefined>(); // of the versions that can be used
+    for (const [version] of whole.flatMap(({ versions }) => versions)) {
+      if (sessions.has(version)) continue;
+      const session = this.#versions.get(version)?.samplingSessionId;
+      const isUsable = session !== undefined && (await this.#isUsable(version));
+      sessions.set(version, isUsable ? session : undefined);
     }
+    const compared = whole
+      .flatMap((rollout) => {
+        const [version] = rollout.versions[0]!;
+        const session = sessions.get(version);
+        return session === undefined ? [] : { ...rollout, version, session };
+      })
+      .slice(0, maxRollouts);
+    const pairs = await Promise.all(
+      compared.map(async ({ session, tokens, behaviorLogprobs }): Promise<TokenPairs> => {
+        const text = Int32Array.of(...promptTokens, ...tokens);
+        const all = await client.sampler(session).logprobs(text, { temperature });
+        return { behavior: behaviorLogprobs, current: all.slice(promptTokens.length) };
+      }),
+    );
+    const version = compared.at(-1)?.version ?? -1;
     const gap = pairs.length === 0 ? NaN : logprobGap(pairs);
     // Claims are finite, so a gap that is not is the backend's.
     if (!Number.isFinite(gap)) {

@@ -54,8 +54,8 @@ export interface AdapterServer {
    */
   generate(call: ServerCall, signal: AbortSignal): Promise<SampledSequence[]>;
 
-  /** Ends a request whose caller has gone, where closing its connection does not. */
-  abort(id: string): Promise<void>;
+  /** Ends a call whose caller has gone, where closing its connection does not, or not at once. */
+  abort(call: StartedCall): Promise<void>;
 }
 
 /** What a run needs of an engine. */
@@ -83,6 +83,9 @@ export interface ServerCall {
   readonly request: GroupRequest;
   readonly limitMs: number;
 }
+
+/** What identifies a call to the server that draws for it. */
+export type StartedCall = Pick<ServerCall, 'id' | 'request'>;
 
 /** The server does not have the adapter that a call names: it was restarted. */
 export class AdapterLost extends Error {

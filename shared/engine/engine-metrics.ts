@@ -89,12 +89,12 @@ export const vllmMetrics: MetricNames = {
   },
 };
 
-/** As its documentation has them; it shows them only with `--enable-metrics`. */
+/** As of SGLang 0.5.23; it shows them only with `--enable-metrics`, and older ones do not count retractions. */
 export const sglangMetrics: MetricNames = {
   running: ['sglang:num_running_reqs'],
   waiting: ['sglang:num_queue_reqs'],
   kvUsage: ['sglang:token_usage'],
-  preemptions: [], // it calls them retractions, and has no counter of them
+  preemptions: ['sglang:num_retracted_requests_total'],
   generatedTokens: ['sglang:generation_tokens_total'],
   promptTokens: ['sglang:prompt_tokens_total'],
   kvTokens: (find) => find('sglang:max_total_num_tokens')?.value,

@@ -8,6 +8,7 @@ import {
   type NamedAdapter,
   type ServerCall,
   type ServerFacts,
+  type StartedCall,
   unfit,
 } from './adapter-server.js';
 import {
@@ -41,8 +42,7 @@ const Sequence = z.object({
   }),
 });
 type Sequence = z.output<typeof Sequence>;
-/** One sequence, or a list where several were asked for. */
-const Generated = z.union([z.array(Sequence), Sequence.transform((only) => [only])]);
+const Generated = z.array(Sequence);
 
 const quickMs = 10_000;
 const abortMs = 2_000; // an actor that ends waits for it
@@ -51,7 +51,10 @@ const loadMs = 120_000;
 const valuesPerToken = 24;
 const probedLogprobs = 20;
 
-/** SGLang 0.5.3 or newer: token ids by its own `/generate`, adapters by `/load_lora_adapter`. */
+/**
+ * SGLang 0.5.5 or newer: token ids by its own `/generate`, adapters by `/load_lora_adapter`. Older ones do not list their
+ * adapters. The routes and fields are those of the sources of 0.5.5 and 0.5.23.
+ */
 export class SglangServer implements AdapterServer {
   readonly kind = 'sglang';
   readonly product = 'SGLang';
@@ -113,13 +116,12 @@ export class SglangServer implements AdapterServer {
     const { id, adapter, limitMs, request } = call;
     const { prompt, count, maxTokens, temperature, stopTokenIds, stopStrings = [] } = request;
     const params = {
-      n: count,
       temperature,
       max_new_tokens: maxTokens,
       stop_token_ids: stopTokenIds,
       ...(stopStrings.length > 0 && { stop: stopStrings }),
     };
-    const where = { id, adapter, prompt, limitMs, tokens: count * maxTokens, top: 0 };
+    const where = { id, adapter, prompt, count, limitMs, tokens: count * maxTokens, top: 0 };
     const sequences = await this.#generate(where, params, signal);
     if (sequences.length !== count) {
       throw new EngineDown(`${this.url} answered ${sequences.length} sequences for ${count}`);
@@ -127,9 +129,15 @@ export class SglangServer implements AdapterServer {
     return sequences.map((sequence) => this.#sequence(sequence, maxTokens));
   }
 
-  async abort(id: string): Promise<void> {
-    const request = { path: '/abort_request', body: { rid: id }, limitMs: abortMs };
-    await this.http.text(request, new AbortController().signal);
+  /** Each sequence of a call has an id of its own, which the server makes of the call's. */
+  async abort({ id, request: { count } }: StartedCall): Promise<void> {
+    const { signal } = new AbortController();
+    const ids = Array.from({ length: count }, (_, i) => `${id}_${i}`);
+    const ends = ids.map((rid) => {
+      const request = { path: '/abort_request', body: { rid }, limitMs: abortMs };
+      return this.http.text(request, signal);
+    });
+    await Promise.all(ends);
   }
 
   async #info(signal: AbortSignal): Promise<z.output<typeof ServerInfo>> {
@@ -166,14 +174,18 @@ export class SglangServer implements AdapterServer {
     }
   }
 
+  /**
+   * Asks for several sequences as several prompts. With `n`, the server gives them ids that nobody knows, so they cannot be aborted; and
+   * until 0.5.21 it counts one use of the adapter too few, so that `/unload_lora_adapter`, and every load after it, waits forever.
+   */
   async #generate(
-    { id, adapter, prompt, limitMs, tokens, top }: TokenCall,
+    { id, adapter, prompt, count, limitMs, tokens, top }: TokenCall,
     params: Readonly<Record<string, unknown>>,
     signal: AbortSignal,
   ): Promise<Sequence[]> {
     const body = {
       rid: id,
-      input_ids: [...prompt],
+      input_ids: Array.from({ length: count }, () => [...prompt]),
       ...(adapter !== undefined && { lora_path: adapter, extra_key: adapter }), // the latter: of its prefix cache
       sampling_params: { ...plainSampling, ...params },
       return_logprob: true,
@@ -189,7 +201,7 @@ export class SglangServer implements AdapterServer {
       );
     } catch (error) {
       if (!(error instanceof EngineRefusal)) throw error;
-      if (!/adapters? are not loaded|not loaded/i.test(error.detail)) throw refusalError(error);
+      if (!/not loaded|never been loaded/i.test(error.detail)) throw refusalError(error);
       throw new AdapterLost(error.message, { cause: error });
     }
   }
@@ -212,8 +224,8 @@ export class SglangServer implements AdapterServer {
     signal: AbortSignal,
   ): Promise<string | undefined> {
     const topAt = async (heat: number): Promise<Map<number, number>> => {
-      const params = { n: 1, temperature: heat, max_new_tokens: 1 };
-      const call = { id: randomUUID(), adapter: undefined, prompt, limitMs: loadMs };
+      const params = { temperature: heat, max_new_tokens: 1 };
+      const call = { id: randomUUID(), adapter: undefined, prompt, count: 1, limitMs: loadMs };
       const sizes = { tokens: probedLogprobs, top: probedLogprobs };
       const [sequence] = await this.#generate({ ...call, ...sizes }, params, signal);
       const top = sequence?.meta_info.output_top_logprobs?.[0] ?? [];
@@ -241,6 +253,7 @@ interface TokenCall {
   readonly id: string;
   readonly adapter: string | undefined; // undefined: the base model
   readonly prompt: Int32Array; // [P]
+  readonly count: number; // sequences
   readonly limitMs: number;
   readonly tokens: number; // of the largest answer
   readonly top: number; // most probable tokens of each position to report

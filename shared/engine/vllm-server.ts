@@ -8,6 +8,7 @@ import {
   type NamedAdapter,
   type ServerCall,
   type ServerFacts,
+  type StartedCall,
   unfit,
 } from './adapter-server.js';
 import {
@@ -157,7 +158,7 @@ export class VllmServer implements AdapterServer {
     }));
   }
 
-  async abort(id: string): Promise<void> {
+  async abort({ id }: StartedCall): Promise<void> {
     const body = { request_ids: [`generate-tokens-${id}`] };
     const request = { path: '/inference/v1/abort_requests', body, limitMs: abortMs };
     await this.http.text(request, new AbortController().signal);

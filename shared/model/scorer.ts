@@ -1,7 +1,6 @@
 import { PermanentError } from '../base/errors.js';
 import { batchByLength, paddedIntegers } from './packing.js';
 import { Graph } from './graph/graph.js';
-import { div, logSoftmax } from './graph/operators.js';
 import { floatOutput, floats, integers, Session, type Feeds } from './graph/session.js';
 import { adaptedModules, loraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
@@ -9,7 +8,7 @@ import { readWeights, type ModelFolder } from './model-weights.js';
 import type { ModelConfig } from './model-config.js';
 import type { Tensor } from './safetensors.js';
 import { isSmall } from './parameters.js';
-import { sequenceLogits, sequenceLogprobs } from './sequence-graph.js';
+import { sequenceLogprobs } from './sequence-graph.js';
 import { frozen, type WeightSource } from './weight-source.js';
 
 /** Tokens that are scored together. For each, there are some arrays of the size of the vocabulary. */
@@ -80,27 +79,38 @@ export class Scorer {
 
   /**
    * @param tokens for each sequence the input tokens [N].
+   * @param targets for each sequence the tokens to score [N]: targets[i] given tokens[0…i].
    * @param k at most the size of the vocabulary.
    * @param adapter the policy; undefined: the base model.
    * @param temperature divides the logits.
-   * @returns for each sequence, at i: the k most probable tokens given tokens[0…i].
+   * @returns for each sequence the logprobs [N] of its targets and, at i, the k most probable tokens given tokens[0…i].
    * @throws {PermanentError} when a sequence is longer than the model's positions.
    */
-  async topTokens(
+  async scores(
     tokens: readonly Int32Array[],
+    targets: readonly Int32Array[],
     k: number,
     adapter: Adapter | undefined,
     temperature: number,
-  ): Promise<TopTokens[]> {
-    const results: TopTokens[] = new Array<TopTokens>(tokens.length);
-    await this.#run('topTokens', tokens, adapter, temperature, {
-      feeds: () => ({ k: integers([k], [1]) }),
+  ): Promise<{ readonly logprobs: Float32Array; readonly top: TopTokens }[]> {
+    const results: { logprobs: Float32Array; top: TopTokens }[] = new Array<never>(tokens.length);
+    await this.#run('scores', tokens, adapter, temperature, {
+      feeds: (batch, time) => ({
+        targets: paddedIntegers(
+          batch.map((index) => targets[index]!),
+          time,
+        ),
+        k: integers([k], [1]),
+      }),
       onResult: (index, first, outputs) => {
         const end = first + tokens[index]!.length;
         const ids = outputs['top_tokens']!.data as BigInt64Array;
         results[index] = {
-          tokens: Int32Array.from(ids.subarray(first * k, end * k), Number),
-          logprobs: floatOutput(outputs, 'top_logprobs').slice(first * k, end * k),
+          logprobs: floatOutput(outputs, 'logprobs').slice(first, end),
+          top: {
+            tokens: Int32Array.from(ids.subarray(first * k, end * k), Number),
+            logprobs: floatOutput(outputs, 'top_logprobs').slice(first * k, end * k),
+          },
         };
       },
     });
@@ -173,16 +183,15 @@ const outputsOf = {
   logprobs(graph: Graph, ...model: ModelInputs): void {
     graph.output('logprobs', sequenceLogprobs(graph, ...model).logprobs);
   },
-  topTokens(graph: Graph, ...model: ModelInputs): void {
-    const { logits } = sequenceLogits(graph, ...model);
-    const temperature = graph.input('temperature', 'float32', []);
-    const logprobs = logSoftmax(graph, div(graph, logits, temperature));
+  scores(graph: Graph, ...model: ModelInputs): void {
+    const { logprobs, all } = sequenceLogprobs(graph, ...model);
     const dims = ['rows', 'k'];
     const [best, tokens] = graph.applyMany(
       'TopK',
-      [logprobs, graph.input('k', 'int64', [1])],
+      [all, graph.input('k', 'int64', [1])],
       [{ dims }, { dims, type: 'int64' }],
     );
+    graph.output('logprobs', logprobs);
     graph.output('top_logprobs', best!);
     graph.output('top_tokens', tokens!);
   },

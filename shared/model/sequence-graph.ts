@@ -54,7 +54,7 @@ export function sequenceLogits(
  * Appends the logprob of each target t given tokens 0…t. Inputs: those of `sequenceLogits`, `targets`
  * [batch, time] and `temperature` scalar.
  *
- * @returns `logprobs` [batch, time], natural log, of softmax(logits / temperature).
+ * @returns `logprobs` [batch, time], natural log, of softmax(logits / temperature); `all` [rows, vocabSize], of all tokens.
  */
 export function sequenceLogprobs(
   graph: Graph,
@@ -62,12 +62,12 @@ export function sequenceLogprobs(
   source: WeightSource,
   modules: AdaptedModules,
   layout: Layout = 'plain',
-): { logprobs: Value; lora: LoraValues | undefined } {
+): { logprobs: Value; all: Value; lora: LoraValues | undefined } {
   const { logits, lora } = sequenceLogits(graph, config, source, modules, layout);
   const targets = graph.input('targets', 'int64', [dims.batch, dims.time]);
   const temperature = graph.input('temperature', 'float32', []);
   const column = reshape(graph, targets, [dims.rows, 1]);
-  const logprobs = logSoftmax(graph, div(graph, logits, temperature));
-  const chosen = gatherElements(graph, logprobs, column);
-  return { logprobs: reshape(graph, chosen, [dims.batch, dims.time]), lora };
+  const all = logSoftmax(graph, div(graph, logits, temperature));
+  const chosen = gatherElements(graph, all, column);
+  return { logprobs: reshape(graph, chosen, [dims.batch, dims.time]), all, lora };
 }

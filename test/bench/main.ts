@@ -6,6 +6,7 @@ import { benchEngine } from './engine.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPolls } from './polls.js';
+import { benchReplay } from './replay.js';
 import { benchReward } from './reward.js';
 import { benchSelection } from './selection.js';
 import { benchWire } from './wire.js';
@@ -27,6 +28,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   engine: benchEngine,
   memory: benchMemory,
   selection: benchSelection,
+  replay: benchReplay,
 };
 
 const { values, positionals } = parseArgs('bench', {

@@ -114,10 +114,12 @@ async function sampledPool(): Promise<Answer[][]> {
     const request = { prompt, count: answersOfEach, temperature, maxTokens, stopTokenIds, seed: p };
     const rollouts = await decoder.sampleGroup(request, () => policy);
     const texts = rollouts.map(({ tokens }) => Int32Array.of(...prompt, ...tokens));
-    const known = await scorer.topTokens(texts, vocabSize, undefined, temperature);
+    const inputs = texts.map((text) => text.slice(0, -1));
+    const targets = texts.map((text) => text.slice(1));
+    const known = await scorer.scores(inputs, targets, vocabSize, undefined, temperature);
     pool.push(
       rollouts.map(({ tokens, behaviorLogprobs }, r) => {
-        const rows = known[r]!.logprobs;
+        const rows = known[r]!.top.logprobs;
         const positions = Array.from(behaviorLogprobs, (logprob, t) => {
           const row = prompt.length - 1 + t; // the row before a token predicts it
           return { logprob, top: rows.subarray(row * vocabSize, (row + 1) * vocabSize) };
@@ -297,13 +299,15 @@ async function replayFigures(): Promise<Figure[]> {
       let t = 0;
       for (const [run, [version, length]] of runs.entries()) {
         const { adapter } = policies[version]!;
-        const [top] = await scorer.topTokens([text], vocabSize, adapter, temperature);
+        const [inputs, targets] = [text.slice(0, -1), text.slice(1)];
+        const [scored] = await scorer.scores([inputs], [targets], vocabSize, adapter, temperature);
+        const { top } = scored!;
         for (const end = t + length; t < end; t++) {
           const row = prompt.length - 1 + t;
           const [from, to] = [row * vocabSize, (row + 1) * vocabSize];
           const here = {
-            tokens: top!.tokens.subarray(from, to),
-            logprobs: top!.logprobs.subarray(from, to),
+            tokens: top.tokens.subarray(from, to),
+            logprobs: top.logprobs.subarray(from, to),
           };
           const distance = distanceFromDraw(draw(), tokens[t]!, here, vocabSize);
           if (run > 0 || !isAdopting) found.push(distance);

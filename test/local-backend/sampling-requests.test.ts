@@ -3,7 +3,9 @@ import { describe, it } from 'node:test';
 import {
   planSample,
   SamplingQueue,
+  ScoringQueue,
   type QueuedSample,
+  type QueuedScores,
 } from '../../local-backend/sampling-requests.js';
 import type { SampleJob, SamplingCalls } from '../../local-backend/sampling-worker.js';
 import type { ServedModel } from '../../local-backend/served-model.js';
@@ -292,5 +294,60 @@ describe('the sampling queue', () => {
     const queue = new SamplingQueue(() => ({ call }));
     await assert.rejects(queue.sample(queued({ count: 600 }), cancelled.signal), /was cancelled/);
     assert.equal(parts, 1);
+  });
+});
+
+describe('the scoring queue', () => {
+  const text = (from: number, ...tokens: number[]) => ({ tokens: Int32Array.from(tokens), from });
+  const asked = (texts: QueuedScores['texts'], more: Partial<QueuedScores> = {}): QueuedScores => ({
+    ...{ adapter: undefined, k: 0, temperature: 1, texts },
+    ...more,
+  });
+  /** Answers each text with its own tokens as logprobs. */
+  function scoring() {
+    const calls: number[] = []; // texts of each
+    const score: SamplingCalls['score'] = ({ texts, k }) => {
+      calls.push(texts.length);
+      const top = { k, tokens: new Int32Array(), logprobs: new Float32Array() };
+      const scores = texts.map(({ tokens, from }) => ({
+        logprobs: Float32Array.from(tokens.subarray(from)),
+        top,
+      }));
+      return Promise.resolve(scores);
+    };
+    const call = (_name: string, input: never) => score(input) as Promise<never>;
+    return { calls, queue: new ScoringQueue(() => ({ call })) };
+  }
+
+  it('requests that arrive within some milliseconds are scored in one call, and each gets its own scores', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const { calls, queue } = scoring();
+    const first = queue.score(asked([text(1, 3, 4, 5), text(2, 6, 7, 8)]));
+    t.mock.timers.tick(3);
+    const second = queue.score(asked([text(1, 9, 10)]));
+    assert.deepEqual(calls, []);
+    t.mock.timers.tick(2);
+    const scores = [await first, await second];
+    assert.deepEqual(
+      scores.map((each) => each.map(({ logprobs }) => [...logprobs])),
+      [[[4, 5], [8]], [[10]]],
+    );
+    assert.deepEqual(calls, [3]);
+  });
+
+  it('other weights, another temperature, another number of most probable tokens and too many tokens take calls of their own', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const { calls, queue } = scoring();
+    const adapter = { folder: 'f', sha256: 'a', rank: 1, alpha: 1 };
+    const long = text(1, ...new Array<number>(5_000).fill(3));
+    const scores = [
+      ...[{}, { adapter }, { temperature: 2 }, { k: 4 }].map((more) =>
+        queue.score(asked([text(1, 3, 4)], more)),
+      ),
+      queue.score(asked([long])),
+    ];
+    t.mock.timers.tick(5);
+    await Promise.all(scores);
+    assert.deepEqual(calls, [1, 1, 1, 1, 1]);
   });
 });

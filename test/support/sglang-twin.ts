@@ -2,7 +2,6 @@ import { z } from 'zod';
 import { EngineTwin, type TwinAnswer, twinFlags, type TwinFlags } from './engine-twin.js';
 
 const SamplingParams = z.strictObject({
-  n: z.int().positive(),
   temperature: z.number().nonnegative(),
   max_new_tokens: z.int().positive(),
   stop_token_ids: z.array(z.int()).default([]),
@@ -16,7 +15,7 @@ const SamplingParams = z.strictObject({
 });
 const Generate = z.strictObject({
   rid: z.string().min(1),
-  input_ids: z.array(z.int().nonnegative()).min(1),
+  input_ids: z.array(z.array(z.int().nonnegative()).min(1)).min(1), // [n, P]
   lora_path: z.string().optional(),
   extra_key: z.string().optional(),
   sampling_params: SamplingParams,
@@ -28,8 +27,15 @@ const Load = z.strictObject({ lora_name: z.string().min(1), lora_path: z.string(
 const Unload = z.strictObject({ lora_name: z.string().min(1) });
 const Abort = z.strictObject({ rid: z.string().min(1) });
 
-/** SGLang's own routes, as its documentation has them; no real server of it was at hand. */
+/** SGLang's own routes, made from the sources of 0.5.5 and 0.5.23; no real server of it was at hand. */
 export class SglangTwin extends EngineTwin {
+  /** Ids of the sequences that are being drawn. */
+  readonly drawing = new Set<string>();
+  /** Those of them that were aborted. */
+  readonly aborted: string[] = [];
+  /** Sequences are drawn until then, if set. */
+  holdsDrawing: Promise<void> | undefined;
+
   static async start(flags: Partial<TwinFlags> = {}): Promise<SglangTwin> {
     return new SglangTwin({ ...twinFlags, ...flags }).start();
   }
@@ -54,7 +60,7 @@ export class SglangTwin extends EngineTwin {
           },
         };
       case 'GET /v1/models':
-        return { json: { data: [{ id: 'base', max_model_len: flags.maxContext }] } };
+        return { json: { data: this.#models() } };
       case 'GET /metrics':
         return flags.showsMetrics ? { text: this.#metrics() } : undefined;
       case 'POST /load_lora_adapter':
@@ -64,10 +70,22 @@ export class SglangTwin extends EngineTwin {
       case 'POST /generate':
         return this.#generate(Generate.safeParse(body));
       case 'POST /abort_request':
-        return Abort.safeParse(body).success ? {} : wrong('rid is missing');
+        return this.#abort(Abort.safeParse(body));
       default:
         return undefined;
     }
+  }
+
+  #models(): unknown[] {
+    const adapters = Array.from(this.loaded, ([id, root]) => ({ id, root, parent: 'base' }));
+    return [{ id: 'base', max_model_len: this.flags.maxContext }, ...adapters];
+  }
+
+  /** An id that it does not know is no error. */
+  #abort({ data, error }: z.ZodSafeParseResult<z.output<typeof Abort>>): TwinAnswer {
+    if (data === undefined) return wrong(String(error));
+    if (this.drawing.has(data.rid)) this.aborted.push(data.rid);
+    return {};
   }
 
   #metrics(): string {
@@ -109,25 +127,33 @@ export class SglangTwin extends EngineTwin {
     if (data === undefined) return wrong(String(error));
     const { lora_path: adapter, sampling_params: params, top_logprobs_num: top } = data;
     if (adapter !== undefined && !this.loaded.has(adapter)) {
-      return wrong(`The following requested LoRA adapters are not loaded: ['${adapter}']`);
+      return wrong(
+        `Got LoRA adapter that has never been loaded: ${adapter}\nAll loaded adapters: [].`,
+      );
     }
-    const { n: count, max_new_tokens: maxTokens, temperature, stop_token_ids: stops } = params;
+    const { max_new_tokens: maxTokens, temperature, stop_token_ids: stops } = params;
+    const prompts = data.input_ids;
+    const count = prompts.length;
     const draw = { adapter, temperature, count, maxTokens, seed: 0, stopTokenIds: stops };
     const all = this.logprobs(draw);
     const shown = all.map((logprob, token) => [logprob, token, null]);
-    const texts = { prompt: data.input_ids, stopStrings: params.stop ?? [] };
+    const texts = { prompt: prompts[0]!, stopStrings: params.stop ?? [] };
+    const ids = prompts.map((_, i) => `${data.rid}_${i}`); // as a real one makes them
+    for (const id of ids) this.drawing.add(id);
+    await this.holdsDrawing;
     const drawn = await this.sample({ ...draw, ...texts });
-    const sequences = drawn.map(({ tokens, logprobs, stopReason }) => ({
+    for (const id of ids) this.drawing.delete(id);
+    const sequences = drawn.map(({ tokens, logprobs, stopReason }, i) => ({
       text: '',
       output_ids: tokens,
       meta_info: {
-        id: data.rid,
+        id: ids[i],
         finish_reason: { type: stopReason },
         output_token_logprobs: tokens.map((token, i) => [logprobs[i], token, null]),
         output_top_logprobs: tokens.map(() => (top === 0 ? null : shown)),
       },
     }));
-    return { json: count === 1 ? sequences[0] : sequences };
+    return { json: sequences };
   }
 }
 

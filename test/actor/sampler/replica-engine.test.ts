@@ -250,6 +250,27 @@ describe('a call that ends early', () => {
     release();
   });
 
+  it('at SGLang each of its sequences is aborted by the id that the server has given it', async () => {
+    await using twin = await SglangTwin.start();
+    await using opened = await openEngine([twin.url], { kind: 'sglang' });
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), unproven, signal);
+    const { held, release } = hold();
+    const stop = new AbortController();
+    using place = engine.place();
+    const before = twin.sent('/generate').length;
+    twin.holdsDrawing = held;
+    const sampled = place.generate(1, groupRequest, 60_000, stop.signal);
+    await until(() => twin.drawing.size === groupRequest.count);
+    stop.abort(new Error('too old'));
+    await assert.rejects(sampled, /too old/);
+    await until(() => twin.aborted.length === groupRequest.count);
+    const { rid } = twin.sent('/generate')[before] as { rid: string };
+    const ids = Array.from({ length: groupRequest.count }, (_, i) => `${rid}_${i}`);
+    assert.deepEqual([...twin.aborted].sort(), ids.sort());
+    release();
+  });
+
   it('an engine that does not answer within the limit is out of use until it answers again', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);

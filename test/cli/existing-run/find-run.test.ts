@@ -20,6 +20,9 @@ describe('the run to be evaluated', () => {
     };
     await mkdir(join(runs, 'lag-2'));
     await writeFile(join(runs, 'lag-2', 'launch.json'), JSON.stringify(launch));
+    const engine = { run: 'engine', launcher: { sampler: 'vllm', engineUrl: 'http://gpu-0:8000' } };
+    await mkdir(join(runs, 'engine'));
+    await writeFile(join(runs, 'engine', 'launch.json'), JSON.stringify(engine));
     await mkdir(join(runs, 'torn'));
     await writeFile(join(runs, 'torn', 'launch.json'), '{"run"');
   });
@@ -34,13 +37,22 @@ describe('the run to be evaluated', () => {
     assert.equal((await find('--run=lag-2', '--sampler=onnx')).sampler, 'onnx');
   });
 
+  it('the servers of an engine are those of the run only while it is evaluated with that engine', async () => {
+    const urls = [
+      await find('--run=engine'),
+      await find('--run=engine', '--sampler=vllm'),
+      await find('--run=engine', '--sampler=onnx'),
+    ].map(({ engineUrl }) => engineUrl);
+    assert.deepEqual(urls, ['http://gpu-0:8000', 'http://gpu-0:8000', undefined]);
+  });
+
   it('a run that does not exist is reported with the nearest existing name', async () => {
     await assert.rejects(find('--run=lag2'), (error) => {
       assert(error instanceof UserError);
       assert.match(error.message, /there is no run lag2 in .*; did you mean lag-2\?/);
       return true;
     });
-    await assert.rejects(find('--run=something-else'), /there are lag-2, torn/);
+    await assert.rejects(find('--run=something-else'), /there are engine, lag-2, torn/);
     const nowhere = loadEvalConfig([`--runs-dir=${runs}/none`, '--run=r'], {});
     await assert.rejects(findRun(nowhere), /there are no runs.*needs --nats-url/);
   });

@@ -8,7 +8,7 @@ import {
 import { createRandom, tokenDraws } from '../../../shared/base/random.js';
 import type { Certificate } from '../../../shared/wire/canary.js';
 import type { Rollout, RolloutGroup } from '../../../shared/wire/rollout-group.js';
-import { silent } from '../../support/broker.js';
+import { gate, silent } from '../../support/broker.js';
 import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
 
 /** At every place of every text, by every version. */
@@ -124,6 +124,30 @@ describe('the replay of a group from the random numbers of its ticket', () => {
     await audit.examine(groupOf(6, { by: 1_000 }), score);
     assert.equal(audit.isChosen(next), true);
     assert.equal(audit.isChosen(groupOf(7, { actor: 'b' })), false);
+  });
+
+  it('asks at once for the tokens of the first version of each rollout, and for those of like rollouts once', async () => {
+    const { audit, convicted } = auditing();
+    const asked: number[][] = [];
+    const open = gate();
+    const slowly = async (version: number, text: Int32Array) => {
+      asked.push([version, ...text]);
+      if (asked.length === 3) open.open();
+      await open.opened;
+      return scoreOf(text);
+    };
+    const group = groupOf(3, {
+      versions: [
+        [3, 4],
+        [4, length - 4],
+      ],
+    });
+    const [one, two, three] = group.rollouts;
+    const rollouts = [one!, two!, three!, { ...two!, tokens: two!.tokens.with(5, 0) }];
+    await audit.examine({ ...group, rollouts }, slowly);
+    const texts = [one!, two!, three!].map(({ tokens }) => [3, 1, 2, ...tokens.subarray(0, 4)]);
+    assert.deepEqual(asked, texts);
+    assert.deepEqual(convicted, []);
   });
 
   it('tokens after an adoption are not judged, since their cache is of older weights; those before it are', async () => {
