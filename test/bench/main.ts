@@ -6,6 +6,7 @@ import { benchEngine } from './engine.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPolls } from './polls.js';
+import { benchPlane } from './plane.js';
 import { benchReward } from './reward.js';
 import { benchSelection } from './selection.js';
 import { benchWire } from './wire.js';
@@ -23,6 +24,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   reward: benchReward,
   wire: benchWire,
   polls: benchPolls,
+  plane: benchPlane,
   canary: benchCanary,
   engine: benchEngine,
   memory: benchMemory,
