@@ -115,7 +115,7 @@ export class SessionQueues {
           signal,
           log: this.#log,
           stage: 'learner',
-          concurrency: 1,
+          concurrency: receivedAtOnce,
           settle: 'by-hand',
         },
         (delivery) => {
@@ -168,6 +168,9 @@ export class SessionQueues {
     this.#watches.delete(watched.split);
   }
 }
+
+/** Groups that one request brings at most; each is in memory as a message until it has been received. */
+const receivedAtOnce = 8;
 
 const demandEveryMs = 50; // less than the time in which actors take the tickets that wait for them
 
