@@ -1,6 +1,7 @@
 import { cpus } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
+import { benchAdapters } from './adapters.js';
 import { benchCanary } from './canary.js';
 import { benchEngine } from './engine.js';
 import { benchMemory } from './memory.js';
@@ -25,6 +26,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   wire: benchWire,
   polls: benchPolls,
   plane: benchPlane,
+  adapters: benchAdapters,
   canary: benchCanary,
   engine: benchEngine,
   memory: benchMemory,
