@@ -20,10 +20,7 @@ import type { TicketWatch } from '../tickets/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, openTicketWatch, type WatchedTickets } from './watch-tickets.js';
 
-interface QueueOptions extends Pick<
-  SessionOptions,
-  'broker' | 'config' | 'runWatch' | 'log'
-> {
+interface QueueOptions extends Pick<SessionOptions, 'broker' | 'config' | 'runWatch' | 'log'> {
   readonly settings: Pick<
     SessionOptions['settings'],
     'ticketDeadlineSeconds' | 'leaseSeconds' | 'ticketsAhead'
@@ -117,6 +114,7 @@ export class SessionQueues {
           stage: 'learner',
           concurrency: receivedAtOnce,
           settle: 'by-hand',
+          ready: (waiting) => receiver.ready(waiting),
         },
         (delivery) => {
           this.#noteAnswer(delivery.value);
