@@ -220,14 +220,18 @@ async function backlog(rollouts: number): Promise<Figure[]> {
   }
   await learner.call('receive');
   const held = () => learner.call<number>('held');
-  await until(async () => (await sleep(200), (await held()) >= groups));
+  // Until all are received, or it takes no more before it has trained some.
+  for (let before = -1; before !== (await held()) && (await held()) < groups;) {
+    before = await held();
+    await sleep(5_000);
+  }
   const received = learner.usage;
   await learner.call('train');
   const trained = async () => (await learner.call<number>('trained')) >= groups - 128;
   await until(async () => (await sleep(200), trained()));
   const of = `backlog of ${rollouts} rollouts`;
   return [
-    { what: `${of}: learner, all received`, value: received.residentMiB, unit: 'MiB' },
+    { what: `${of}: learner, before it trains`, value: received.residentMiB, unit: 'MiB' },
     { what: `${of}: learner, at most`, value: learner.usage.peakMiB, unit: 'MiB' },
     { what: `${of}: learner, processor`, value: learner.usage.cpuMs, unit: 'ms' },
   ];
