@@ -9,10 +9,16 @@ export class EarlyAnswers {
   readonly #groups = new Map<number, Map<number, Delivery<ScoredGroup>>>(); // by order and attempt
   readonly #deaths = new Map<number, Map<number, Death>>();
   readonly #isConsumed: (order: number) => boolean;
+  #bytes = 0;
 
   /** @param isConsumed whether a ticket is consumed, so that its answers can be forgotten. */
   constructor(isConsumed: (order: number) => boolean) {
     this.#isConsumed = isConsumed;
+  }
+
+  /** About how much memory the groups take. */
+  get bytes(): number {
+    return this.#bytes;
   }
 
   /** @returns false if a group of this attempt is kept already. */
@@ -20,6 +26,7 @@ export class EarlyAnswers {
     const attempts = this.#attempts(this.#groups, order);
     if (attempts.has(attempt)) return false;
     attempts.set(attempt, group);
+    this.#bytes += bytesOf(group);
     return true;
   }
 
@@ -38,6 +45,7 @@ export class EarlyAnswers {
     const found = this.#groupOf(order, attempt);
     if (found !== undefined) {
       this.#groups.get(order)!.delete(found[0]);
+      this.#bytes -= bytesOf(found[1]);
       return { group: found[1] };
     }
     const death = this.#deathOf(order, attempt);
@@ -55,9 +63,25 @@ export class EarlyAnswers {
   }
 
   #attempts<T>(all: Map<number, Map<number, T>>, order: number): Map<number, T> {
-    for (const known of all.keys()) if (this.#isConsumed(known)) all.delete(known);
+    this.#forget();
     const attempts = all.get(order) ?? new Map<number, T>();
     all.set(order, attempts);
     return attempts;
   }
+
+  #forget(): void {
+    for (const [order, attempts] of this.#groups) {
+      if (!this.#isConsumed(order)) continue;
+      for (const group of attempts.values()) this.#bytes -= bytesOf(group);
+      this.#groups.delete(order);
+    }
+    for (const order of this.#deaths.keys()) {
+      if (this.#isConsumed(order)) this.#deaths.delete(order);
+    }
+  }
+}
+
+/** Tokens and logprobs, and the objects around them. */
+function bytesOf({ value: { group } }: Delivery<ScoredGroup>): number {
+  return 2_048 + group.rollouts.reduce((sum, { tokens }) => sum + 8 * tokens.length + 1_024, 0);
 }

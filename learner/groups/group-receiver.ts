@@ -56,7 +56,11 @@ export interface GroupReceiverOptions {
   readonly noSignalStreak: Pick<NoSignalWatch, 'skipped' | 'admitted'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'died' | 'arrived'>;
   readonly log: Logger;
+  readonly maxEarlyBytes?: number; // of groups kept for tickets that are not issued yet
 }
+
+/** Enough for thousands of short groups, and little beside what a learner takes anyway. */
+const usualEarlyBytes = 128 * 2 ** 20;
 
 /**
  * Receives scored groups and dead tickets. Each group is admitted to the ticket table, skipped, refused,
@@ -70,6 +74,19 @@ export class GroupReceiver {
   constructor(options: GroupReceiverOptions) {
     this.#options = options;
     this.#early = new EarlyAnswers((order) => options.admission.table.isConsumed(order));
+  }
+
+  /**
+   * Resolves when another group should be received. After a crash the queue may hold everything since the last checkpoint, groups of
+   * tickets that are issued only in many steps. While many of them are in memory and none that is needed now is missing, the others
+   * stay in the queue.
+   */
+  async ready(signal: AbortSignal): Promise<void> {
+    const { admission, changes, maxEarlyBytes = usualEarlyBytes } = this.#options;
+    const isAnyAwaited = () => admission.table.entries().some(({ state }) => state === 'issued');
+    while (!signal.aborted && this.#early.bytes > maxEarlyBytes && !isAnyAwaited()) {
+      await changes.next(signal);
+    }
   }
 
   async receive(delivery: Delivery<ScoredGroup>): Promise<void> {
@@ -139,7 +156,10 @@ export class GroupReceiver {
   /** Processes what arrived for an attempt before it entered the table. */
   claim(order: number, attempt: number): void {
     const early = this.#early.take(order, attempt);
-    if (early === undefined) return;
+    if (early === undefined) {
+      this.#options.changes.notify(); // its group may be among those that are not received yet
+      return;
+    }
     if ('group' in early) this.#admitOrSkip(order, early.group);
     else this.recordDeath(order, attempt, early.death);
   }

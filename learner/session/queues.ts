@@ -20,21 +20,29 @@ import type { TicketWatch } from '../tickets/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, openTicketWatch, type WatchedTickets } from './watch-tickets.js';
 
-type QueueOptions = Pick<
-  SessionOptions,
-  'broker' | 'settings' | 'config' | 'runWatch' | 'meter' | 'log'
+interface QueueOptions extends Pick<SessionOptions, 'broker' | 'config' | 'runWatch' | 'log'> {
+  readonly settings: Pick<
+    SessionOptions['settings'],
+    'ticketDeadlineSeconds' | 'leaseSeconds' | 'ticketsAhead'
+  >;
+  readonly meter: Pick<SessionOptions['meter'], 'evaluated'>;
+}
+
+type QueueParts = Pick<
+  SessionParts,
+  'receiver' | 'tickets' | 'unacked' | 'holdTimes' | 'admission' | 'changes'
 >;
 
 /** The queues between a session and the rest of the run. A failure of one fails the session. */
 export class SessionQueues {
   readonly #options: QueueOptions;
   readonly #broker: Broker;
-  readonly #parts: SessionParts;
+  readonly #parts: QueueParts;
   readonly #session: TaskScope;
   readonly #log: Logger;
   readonly #watches = new Map<Split, TicketWatch>();
 
-  constructor(options: QueueOptions, parts: SessionParts, session: TaskScope) {
+  constructor(options: QueueOptions, parts: QueueParts, session: TaskScope) {
     this.#options = options;
     this.#broker = options.broker;
     this.#parts = parts;
@@ -100,7 +108,14 @@ export class SessionQueues {
         this.#broker,
         'scored.train',
         ScoredGroup,
-        { signal, log: this.#log, stage: 'learner', concurrency: 1, settle: 'by-hand' },
+        {
+          signal,
+          log: this.#log,
+          stage: 'learner',
+          concurrency: receivedAtOnce,
+          settle: 'by-hand',
+          ready: (waiting) => receiver.ready(waiting),
+        },
         (delivery) => {
           this.#noteAnswer(delivery.value);
           return this.#session.track(receiver.receive(delivery));
@@ -151,6 +166,9 @@ export class SessionQueues {
     this.#watches.delete(watched.split);
   }
 }
+
+/** Groups that one request brings at most; each is in memory as a message until it has been received. */
+const receivedAtOnce = 8;
 
 const demandEveryMs = 50; // less than the time in which actors take the tickets that wait for them
 

@@ -114,6 +114,7 @@ async function connectionOptions(options: BrokerOptions): Promise<ConnectionOpti
         ? { token: decodeURIComponent(username) }
         : {}),
     timeout: 5_000,
+    noAsyncTraces: true, // a stack trace for every request costs more than encoding it
     maxReconnectAttempts: -1, // reconnects even after an hour
     reconnectTimeWait: 250,
     reconnectJitter: 250,

@@ -5,8 +5,8 @@ import { z } from 'zod';
 import { chunksOf } from '../base/bytes.js';
 import { errorText, PermanentError } from '../base/errors.js';
 import { classify } from './failures.js';
+import { ChunkReader } from './chunk-reader.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
-import { held } from './tail.js';
 
 /** The metadata entry of an object, in the layout that every NATS client expects. */
 const ObjectInfo = z.looseObject({
@@ -37,6 +37,7 @@ export class ObjectBucket {
   readonly #bucket: string;
   readonly #maxBytes: () => Promise<number>;
   readonly #waitsForRoom: boolean;
+  readonly #reader: ChunkReader;
 
   /**
    * @param maxBytes of one object: a larger one is never read.
@@ -47,6 +48,7 @@ export class ObjectBucket {
     this.#bucket = bucket;
     this.#maxBytes = maxBytes;
     this.#waitsForRoom = waitsForRoom;
+    this.#reader = new ChunkReader(link, this.#stream);
   }
 
   /** The same bucket for objects that are not worth waiting for. */
@@ -57,31 +59,42 @@ export class ObjectBucket {
   /**
    * Stores the whole object or nothing.
    *
+   * @param name of the object, or its name by the SHA-256 of the bytes in hexadecimal.
    * @param options.replaces whether an existing object of this name is replaced.
+   * @returns the SHA-256 in hexadecimal.
    */
-  async put(name: string, bytes: Uint8Array, { replaces = false } = {}): Promise<void> {
-    const old = replaces ? await this.#info(name) : undefined;
+  async put(
+    name: string | ((sha256: string) => string),
+    bytes: Uint8Array,
+    { replaces = false } = {},
+  ): Promise<string> {
     const chunkBytes = Math.min(usualChunkBytes, largestBody(this.#link));
     const chunks = chunksOf(bytes, chunkBytes);
-    const nuid = await this.#storeChunks(name, chunks);
+    const what = typeof name === 'string' ? name : `an object of ${bytes.byteLength} bytes`;
+    // The server stores chunks while the digest is computed.
+    const [nuid, digest] = await Promise.all([this.#storeChunks(what, chunks), digestOf(chunks)]);
+    const sha256 = digest.toString('hex');
+    const object = typeof name === 'string' ? name : name(sha256);
+    const old = replaces ? await this.#info(object) : undefined;
     const info = {
-      name,
+      name: object,
       bucket: this.#bucket,
       nuid,
       size: bytes.byteLength,
       chunks: chunks.length,
-      digest: digestOf(bytes),
+      digest: entryDigest(digest),
       mtime: new Date().toISOString(),
       options: { max_chunk_size: chunkBytes },
     };
     const entry = new TextEncoder().encode(JSON.stringify(info));
     try {
-      await this.#publish(name, this.#entrySubject(name), entry, nuid, replaces);
+      await this.#publish(object, this.#entrySubject(object), entry, nuid, replaces);
     } catch (caught) {
-      if (caught instanceof NoRoom) await this.#purge(name, this.#chunkSubject(nuid));
+      if (caught instanceof NoRoom) await this.#purge(object, this.#chunkSubject(nuid));
       throw caught;
     }
-    if (old !== undefined) await this.#purge(name, this.#chunkSubject(old.nuid));
+    if (old !== undefined) await this.#purge(object, this.#chunkSubject(old.nuid));
+    return sha256;
   }
 
   /**
@@ -147,16 +160,11 @@ export class ObjectBucket {
     const hash = createHash('sha256');
     const bytes = new Uint8Array(size);
     let filled = 0;
-    let count = 0;
-    if (chunks > 0) {
-      const subject = this.#chunkSubject(nuid);
-      for await (const { data } of held(this.#link, this.#stream, subject, this.#link.signal)) {
-        if (filled + data.byteLength > size) break;
-        bytes.set(data, filled);
-        hash.update(data);
-        filled += data.byteLength;
-        if (++count === chunks) break;
-      }
+    for await (const data of this.#reader.read(this.#chunkSubject(nuid), chunks)) {
+      if (filled + data.byteLength > size) break;
+      bytes.set(data, filled);
+      hash.update(data);
+      filled += data.byteLength;
     }
     this.#link.signal.throwIfAborted();
     return { bytes: bytes.subarray(0, filled), hash };
@@ -239,8 +247,14 @@ export class ObjectBucket {
   }
 }
 
-function digestOf(bytes: Uint8Array): string {
-  return entryDigest(createHash('sha256').update(bytes).digest());
+/** Computed in turns with other work, which some hundred megabytes would hold up. */
+async function digestOf(chunks: readonly Uint8Array[]): Promise<Buffer> {
+  const hash = createHash('sha256');
+  for (const [i, chunk] of chunks.entries()) {
+    if (i % chunksInFlight === 0) await new Promise(setImmediate);
+    hash.update(chunk);
+  }
+  return hash.digest();
 }
 
 /** A SHA-256 in the form of an object's entry. */

@@ -65,6 +65,7 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           key(names.buckets.actors, nameToken(identity.actor)),
           ...api('STREAM.INFO', [config, policy, actors]),
           ...api('STREAM.MSG.GET', [config, policy, weights]),
+          ...api('DIRECT.GET', [weights]),
           ...taking(names, 'tickets.train'),
           ...taking(names, 'tickets.eval'),
         ],
@@ -79,6 +80,7 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           ...storeBodies,
           ...api('STREAM.INFO', [config]),
           ...api('STREAM.MSG.GET', [config, bodies, streams.uploads]),
+          ...api('DIRECT.GET', [bodies]),
           ...api('STREAM.MSG.DELETE', [streams.uploads]),
           ...api('STREAM.PURGE', [bodies]),
           ...taking(names, 'rollouts'),
@@ -103,6 +105,7 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           ...api('STREAM.MSG.GET', [config, policy, ledger, actors, weights, bodies]),
           ...api('STREAM.MSG.GET', [streams.dead, streams.events, streams.uploads]),
           ...api('STREAM.MSG.GET', [streams.tickets, streams.rollouts]),
+          ...api('DIRECT.GET', [weights, bodies]),
           ...api('STREAM.MSG.DELETE', [streams.tickets]),
           ...api('STREAM.PURGE', [
             streams.tickets,

@@ -1,5 +1,6 @@
-import { sha256 } from '../base/bytes.js';
+import { z } from 'zod';
 import { PermanentError } from '../base/errors.js';
+import { decode, encode } from '../wire/codec.js';
 import {
   type AdapterFormat,
   maxAdapterBytes,
@@ -8,7 +9,7 @@ import {
   PolicyManifest,
   type PublishedAdapter,
 } from '../wire/policy-manifest.js';
-import { KeyValue } from './key-value.js';
+import { type Entry, KeyValue } from './key-value.js';
 import type { Link } from './link.js';
 import { ObjectBucket } from './object-bucket.js';
 import { ticks, untilAborted } from './tail.js';
@@ -68,14 +69,14 @@ export class PolicyStore {
     const manifest = await this.#withAdapter(update, adapter, before?.value);
     const write = (where: string, expected: number | undefined) =>
       this.#manifests.compareAndSet(PolicyManifest, where, manifest, expected);
-    const isWritten =
-      (await write(key, before?.revision)) !== undefined &&
-      (await write('current', current?.revision)) !== undefined;
-    if (!isWritten) {
+    const isWritten = (await write(key, before?.revision)) !== undefined;
+    const revision = isWritten ? await write('current', current?.revision) : undefined;
+    if (revision === undefined) {
       await this.#undoPublish(manifest);
       throw publishedByAnother(version);
     }
-    this.#link.connection.publish(this.#link.names.subjects.policyChanged);
+    const { connection, names } = this.#link;
+    connection.publish(names.subjects.policyChanged, encode(Announcement, { revision, manifest }));
     return manifest;
   }
 
@@ -156,19 +157,18 @@ export class PolicyStore {
    * data; if it restarts without the newest manifest, the one it then has is yielded.
    */
   async *watch(signal: AbortSignal): AsyncGenerator<PolicyManifest, void, undefined> {
-    let seen = ''; // includes the time: after a data loss the same revision may be another manifest
-    for await (const _ of ticks(
-      this.#link,
-      this.#link.names.subjects.policyChanged,
-      1_000,
-      signal,
-    )) {
-      const entry = await untilAborted(signal, () =>
-        this.#manifests.get(PolicyManifest, 'current'),
-      );
-      const id = entry && `${entry.revision} ${entry.value.publishedAt}`;
-      if (entry === undefined || id === seen) continue;
-      seen = id!;
+    let newest: Entry<PolicyManifest> | undefined;
+    const subject = this.#link.names.subjects.policyChanged;
+    for await (const news of ticks(this.#link, subject, 1_000, signal)) {
+      const entry =
+        announced(news, newest) ??
+        (await untilAborted(signal, () => this.#manifests.get(PolicyManifest, 'current')));
+      // The time too: after a data loss the same revision may be another manifest.
+      const isKnown =
+        entry?.revision === newest?.revision &&
+        entry?.value.publishedAt === newest?.value.publishedAt;
+      if (entry === undefined || isKnown) continue;
+      newest = entry;
       yield entry.value;
     }
   }
@@ -245,11 +245,10 @@ export class PolicyStore {
     const manifest: PolicyManifest = { ...rest, v: 1, publishedAt };
     if ('uri' in adapter) return { ...manifest, adapter };
     const { bytes, ...scale } = adapter;
-    const digest = sha256(bytes);
-    const object = adapterName(update.version, digest);
-    await this.#weights.put(object, bytes, { replaces: true });
-    const contents = { sha256: digest, bytes: bytes.byteLength, ...scale };
-    return { ...manifest, adapter: { uri: objectUri(object), ...contents } };
+    const nameOf = (digest: string) => adapterName(update.version, digest);
+    const sha256 = await this.#weights.put(nameOf, bytes, { replaces: true });
+    const contents = { sha256, bytes: bytes.byteLength, ...scale };
+    return { ...manifest, adapter: { uri: objectUri(nameOf(sha256)), ...contents } };
   }
 
   /** Removes the traces of a manifest that lost to another learner's manifest of the same version. */
@@ -261,6 +260,23 @@ export class PolicyStore {
     const object = adapter && objectOf(adapter);
     if (object === undefined || current?.adapter?.uri === adapter?.uri) return;
     await this.#weights.delete(object);
+  }
+}
+
+/** What a publication tells all actors at once, so that not each of them has to ask for the manifest. */
+const Announcement = z.object({ revision: z.int().positive(), manifest: PolicyManifest });
+
+/** The manifest in an announcement; undefined if it must be read, as that of an older learner, or one that comes late. */
+function announced(
+  news: Uint8Array | undefined,
+  newest: Entry<PolicyManifest> | undefined,
+): Entry<PolicyManifest> | undefined {
+  if (news === undefined || news.byteLength === 0) return undefined;
+  try {
+    const { revision, manifest } = decode(Announcement, 'announcement', news);
+    return revision > (newest?.revision ?? 0) ? { revision, value: manifest } : undefined;
+  } catch {
+    return undefined;
   }
 }
 

@@ -6,8 +6,15 @@ import { classify } from './failures.js';
 import type { Link } from './link.js';
 import type { Source } from './names.js';
 
+/** A caller of `messages` that waits for its next one. */
+interface Lane {
+  readonly resolve: (message: JsMsg | undefined) => void;
+  readonly reject: (reason: unknown) => void;
+}
+
 /**
- * Fetches messages from a durable consumer, one at a time for each caller of `messages`.
+ * Fetches messages from a durable consumer, one at a time for each caller of `messages`. One request asks for as many as
+ * callers wait, so the busier a process is, the fewer requests it makes.
  *
  * Never buffers: the ack wait of a buffered message would expire, and another process would repeat the work.
  */
@@ -19,6 +26,8 @@ export class Puller {
   readonly #ready: ((signal: AbortSignal, lane: number) => Promise<void>) | undefined;
   #consumer: Promise<Consumer> | undefined;
   #ackWaitMs = 30_000;
+  readonly #lanes: Lane[] = []; // that wait, the first first
+  #isFetching = false;
   #warnedAt = -Infinity;
 
   /** @param ready awaited before each fetch of a lane. */
@@ -45,7 +54,7 @@ export class Puller {
     while (!this.#signal.aborted) {
       try {
         await this.#ready?.(this.#signal, lane);
-        const message = await this.#next();
+        const message = this.#isOneByOne ? await this.#fetchOne() : await this.#next();
         if (message !== undefined) yield message;
       } catch (caught) {
         if (this.#isStopping()) return;
@@ -63,18 +72,53 @@ export class Puller {
     return this.#ackWaitMs;
   }
 
-  async #next(): Promise<JsMsg | undefined> {
+  /** The learner counts the requests for tickets to see how many actors want one. */
+  get #isOneByOne(): boolean {
+    return this.#source === 'tickets.train' || this.#source === 'tickets.eval';
+  }
+
+  async #fetchOne(): Promise<JsMsg | undefined> {
+    for await (const message of this.#fetch(() => 1)) return message;
+    return undefined;
+  }
+
+  #next(): Promise<JsMsg | undefined> {
+    const message = new Promise<JsMsg | undefined>((resolve, reject) => {
+      this.#lanes.push({ resolve, reject });
+    });
+    if (!this.#isFetching) void this.#serveLanes();
+    return message;
+  }
+
+  /** Serves all callers that wait; those that come meanwhile wait for the next request. */
+  async #serveLanes(): Promise<void> {
+    this.#isFetching = true;
+    try {
+      while (this.#lanes.length > 0 && !this.#isStopping()) {
+        for await (const message of this.#fetch(() => this.#lanes.length)) {
+          this.#lanes.shift()!.resolve(message);
+        }
+      }
+      for (const { resolve } of this.#lanes.splice(0)) resolve(undefined);
+    } catch (caught) {
+      for (const { reject } of this.#lanes.splice(0)) reject(caught);
+    } finally {
+      this.#isFetching = false;
+    }
+  }
+
+  /** Yields at most so many messages, as they come, and ends after 10 s, or when the signal aborts. */
+  async *#fetch(count: () => number): AsyncGenerator<JsMsg, void, undefined> {
     const consumer = await this.#open();
-    if (this.#isStopping()) return undefined;
+    if (this.#isStopping()) return;
     // `bind`: after a reconnect it fetches again without first requesting the consumer's info.
-    const request = await consumer.fetch({ max_messages: 1, expires: 10_000, bind: true });
+    const request = await consumer.fetch({ max_messages: count(), expires: 10_000, bind: true });
     const stop = () => {
       request.stop();
     };
     this.#signal.addEventListener('abort', stop);
     try {
-      for await (const message of request) return message;
-      return undefined;
+      yield* request;
     } finally {
       this.#signal.removeEventListener('abort', stop);
       stop();

@@ -216,6 +216,7 @@ function objectStream(bucket: string, maxMessages: number): StreamSettings {
     ...fileStream(`OBJ_${bucket}`, [`$O.${bucket}.C.>`, `$O.${bucket}.M.>`], maxMessages),
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.New,
+    allow_direct: true, // chunks are read as bytes; entries are still read of the leader
     allow_rollup_hdrs: false,
     duplicate_window: nanos(hourMs), // a chunk resent after a lost answer is stored once
   };

@@ -64,25 +64,35 @@ export async function lastSequence(link: Link, stream: string): Promise<number> 
  * Ticks at once, then whenever a message is published on `subject`, and at least every `everyMs`, until the
  * signal aborts. A published message is only a hint to poll: it may arrive before the server has stored it,
  * or be lost with a connection.
+ *
+ * @returns the body of the newest published message since the tick before; undefined if there was none.
  */
 export async function* ticks(
   link: Link,
   subject: string,
   everyMs: number,
   signal: AbortSignal,
-): AsyncGenerator<void, void, undefined> {
+): AsyncGenerator<Uint8Array | undefined, void, undefined> {
   let isDue = true;
+  let newest: Uint8Array | undefined;
   let wake: () => void = () => undefined;
   const tick = () => {
     isDue = true;
     wake();
   };
-  const subscription = link.connection.subscribe(subject, { callback: tick });
+  const subscription = link.connection.subscribe(subject, {
+    callback: (_, message) => {
+      newest = message.data;
+      tick();
+    },
+  });
   signal.addEventListener('abort', tick);
   try {
     while (!signal.aborted) {
       isDue = false;
-      yield;
+      const body = newest;
+      newest = undefined;
+      yield body;
       await new Promise<void>((resolve) => {
         const timer = setTimeout(tick, everyMs);
         wake = () => {

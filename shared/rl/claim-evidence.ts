@@ -30,18 +30,56 @@ export interface ClaimedRollout {
 export function claimEvidence(logRatios: readonly ArrayLike<number>[]): number {
   const tokens = logRatios.reduce((sum, { length }) => sum + length, 0);
   if (tokens === 0) return 0;
-  const products: number[] = []; // logarithms, one for each w
+  const shares: number[] = [];
   for (let w = 1; ; w /= 4) {
-    let product = 0;
-    for (const ratios of logRatios) {
-      for (let t = 0; t < ratios.length; t++) product += logOfBet(w, ratios[t]!);
-    }
-    products.push(product);
+    shares.push(w);
     if (w * tokens <= 1) break;
   }
+  const bets = shares.map((w) => new Bets(w));
+  for (const ratios of logRatios) {
+    for (let t = 0; t < ratios.length; t++) {
+      const logRatio = ratios[t]!;
+      const gain = Math.expm1(logRatio); // once for all shares
+      for (const bet of bets) bet.take(logRatio, gain);
+    }
+  }
+  const products = bets.map(({ logProduct }) => logProduct);
   const largest = Math.max(...products);
   const sum = products.reduce((total, product) => total + Math.exp(product - largest), 0);
   return largest + Math.log(sum / products.length);
+}
+
+/** The product of the factors 1 - w + w·r of many tokens. One logarithm serves hundreds of factors, which is ten times as fast. */
+class Bets {
+  readonly #share: number; // w
+  #sum = 0; // the logarithm of the factors so far, without those in `product`
+  #product = 1;
+
+  constructor(share: number) {
+    this.#share = share;
+  }
+
+  /** @param gain r - 1, which may be infinite. */
+  take(logRatio: number, gain: number): void {
+    if (this.#share === 1) {
+      this.#sum += logRatio;
+    } else if (logRatio > 30) {
+      this.#sum += Math.log(this.#share) + logRatio; // the omitted term is below e^-30 / w
+    } else {
+      this.#product *= 1 + this.#share * gain; // between 3/4 and e^30
+      if (this.#product > 1e200 || this.#product < 1e-200) this.#settle();
+    }
+  }
+
+  get logProduct(): number {
+    this.#settle();
+    return this.#sum;
+  }
+
+  #settle(): void {
+    this.#sum += Math.log(this.#product);
+    this.#product = 1;
+  }
 }
 
 /**
@@ -56,19 +94,22 @@ export function evidenceAgainstUniform(
 ): number {
   const uniform = -Math.log(vocabSize);
   return claimEvidence(
-    rollouts.map(({ behaviorLogprobs }) =>
-      Float64Array.from(behaviorLogprobs, (claimed) => uniform - claimed),
-    ),
+    rollouts.map(({ behaviorLogprobs }) => differences(behaviorLogprobs, () => uniform)),
   );
 }
 
 /** The evidence once a step has computed the logprobs of the policy in training: p is that policy. */
 export function evidenceAgainstPolicy(rollouts: readonly TokenPairs[]): number {
   return claimEvidence(
-    rollouts.map(({ behavior, current }) =>
-      Float64Array.from(behavior, (claimed, t) => current[t]! - claimed),
-    ),
+    rollouts.map(({ behavior, current }) => differences(behavior, (t) => current[t]!)),
   );
+}
+
+/** ln(p/q) of each token. A loop, because `from` with a function is many times slower for typed arrays. */
+function differences(claimed: ArrayLike<number>, logprob: (t: number) => number): Float64Array {
+  const ratios = new Float64Array(claimed.length);
+  for (let t = 0; t < claimed.length; t++) ratios[t] = logprob(t) - claimed[t]!;
+  return ratios;
 }
 
 /**
@@ -78,21 +119,20 @@ export function evidenceAgainstPolicy(rollouts: readonly TokenPairs[]): number {
  * likelihood can refute: two rollouts that begin with different tokens, each claimed as certain, have 2.
  */
 export function claimedMass(rollouts: readonly ClaimedRollout[]): number {
-  const byPlace = rollouts.map((rollout) => ({ rollout, versions: versionsByToken(rollout) }));
   let largest = 0;
-  let alike = [byPlace];
+  let alike: (readonly ClaimedRollout[])[] = [rollouts];
   for (let t = 0; alike.length > 0; t++) {
-    const next: (typeof byPlace)[] = [];
+    const next: (readonly ClaimedRollout[])[] = [];
     for (const set of alike) {
       const byVersion = partition(
-        set.filter(({ rollout }) => t < rollout.tokens.length),
-        ({ versions }) => versions[t]!,
+        set.filter(({ tokens }) => t < tokens.length),
+        (rollout) => versionAt(rollout, t),
       );
       for (const sameVersion of byVersion) {
-        const byToken = partition(sameVersion, ({ rollout }) => rollout.tokens[t]!);
+        const byToken = partition(sameVersion, ({ tokens }) => tokens[t]!);
         let mass = 0;
         for (const sameToken of byToken) {
-          const claims = sameToken.map(({ rollout }) => rollout.behaviorLogprobs[t]!);
+          const claims = sameToken.map(({ behaviorLogprobs }) => behaviorLogprobs[t]!);
           mass += Math.exp(Math.max(...claims));
           if (sameToken.length > 1) next.push(sameToken);
         }
@@ -104,15 +144,10 @@ export function claimedMass(rollouts: readonly ClaimedRollout[]): number {
   return largest;
 }
 
-/** ln(1 - w + w·e^logRatio), without overflow of e^logRatio. */
-function logOfBet(w: number, logRatio: number): number {
-  if (w === 1) return logRatio;
-  if (logRatio > 30) return Math.log(w) + logRatio; // the omitted term is below e^-30 / w
-  return Math.log1p(w * Math.expm1(logRatio));
-}
-
-function versionsByToken({ versions }: ClaimedRollout): number[] {
-  return versions.flatMap(([version, count]) => new Array<number>(count).fill(version));
+/** The version that drew token `t`; most rollouts have only a few. */
+function versionAt({ versions }: ClaimedRollout, t: number): number {
+  let end = 0;
+  return versions.find(([, count]) => t < (end += count))![0];
 }
 
 function partition<T>(items: readonly T[], keyOf: (item: T) => number): T[][] {

@@ -1,4 +1,4 @@
-import { encode as pack } from '@msgpack/msgpack';
+import { Encoder } from '@msgpack/msgpack';
 import { z } from 'zod';
 import { PermanentError } from '../base/errors.js';
 import { unpack } from './unpack.js';
@@ -19,7 +19,17 @@ export function encode<Schema extends z.ZodType>(
 ): Uint8Array {
   const encoded = z.safeEncode(schema, message);
   if (!encoded.success) throw new WireError(`cannot send: ${describe(encoded.error)}`);
-  return pack(encoded.data, { ignoreUndefined: true });
+  const bytes = packer.encode(encoded.data);
+  if (bytes.byteLength > keptBytes) packer = newPacker();
+  return bytes;
+}
+
+/** Keeps the buffer that it has grown, unless a message was very large. */
+let packer = newPacker();
+const keptBytes = 2 ** 20;
+
+function newPacker(): Encoder {
+  return new Encoder({ ignoreUndefined: true });
 }
 
 /**

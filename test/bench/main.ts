@@ -1,12 +1,14 @@
 import { cpus } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
+import { benchAdapters } from './adapters.js';
 import { benchCanary } from './canary.js';
 import { benchEngine } from './engine.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPolls } from './polls.js';
 import { benchReplay } from './replay.js';
+import { benchPlane } from './plane.js';
 import { benchReward } from './reward.js';
 import { benchSelection } from './selection.js';
 import { benchWire } from './wire.js';
@@ -24,6 +26,8 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   reward: benchReward,
   wire: benchWire,
   polls: benchPolls,
+  plane: benchPlane,
+  adapters: benchAdapters,
   canary: benchCanary,
   engine: benchEngine,
   memory: benchMemory,

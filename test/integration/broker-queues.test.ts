@@ -126,6 +126,41 @@ describe('the queues of a run on a real server', bounded, () => {
     open();
   });
 
+  it('a consumer asks once for as many groups as it can handle, but once for each ticket', async () => {
+    const lanes = { signal: stopping.signal, log: silent, stage: 'reward', concurrency: 8 };
+    const { jsm, names } = learner.link;
+    const requests = async (source: Source) => {
+      const { stream, durable } = names.consumer(source);
+      return (await jsm.consumers.info(stream, durable)).num_waiting;
+    };
+    const { stream, durable } = names.consumer('rollouts');
+    const asked: string[] = [];
+    learner.link.connection.subscribe(`$JS.API.CONSUMER.MSG.NEXT.${stream}.${durable}`, {
+      callback: (_, message) => asked.push(message.string()),
+    });
+    const seen: number[] = [];
+    const take = ({ value }: Delivery<RolloutGroup>) => note(seen, value.ticket.order);
+    consuming.push(consume(learner, 'rollouts', RolloutGroup, lanes, take));
+    const leaseTicket = () => Promise.resolve();
+    consuming.push(consume(learner, 'tickets.train', Ticket, lanes, leaseTicket));
+    await until(async () => (await requests('tickets.train')) === 8);
+    assert.equal(await requests('rollouts'), 1);
+    await until(() => asked.length === 1);
+    assert.match(asked[0]!, /"batch":8/);
+    const { signal } = stopping;
+    const orders = Array.from({ length: 20 }, (_, order) => order);
+    for (const order of orders) {
+      const group = rolloutGroup({ ticket: ticket({ ticketId: `t-${order}`, order }) });
+      const subject = names.subjects.rollouts(group.actor);
+      await learner.publish(subject, RolloutGroup, group, { msgId: `g-${order}`, signal });
+    }
+    await until(async () => seen.length >= 20 && (await depth('rollouts')) === 0);
+    assert.deepEqual(
+      seen.toSorted((a, b) => a - b),
+      orders,
+    );
+  });
+
   it('the broker reports waiting messages, their age and the number of leased ones', async () => {
     const { opened, open } = gate();
     void takeTickets(() => opened);

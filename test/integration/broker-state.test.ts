@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { decode as unpack, encode as pack } from '@msgpack/msgpack';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
@@ -55,6 +56,29 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
         broker.policy.fetchAdapter(swapped),
         /adapter of policy version 1 has SHA-256 [0-9a-f]{64} \(3 bytes\)/,
       );
+    });
+
+    it('watchers take the manifest from its announcement, unless it comes late or is empty', async () => {
+      const { connection, names } = broker.link;
+      const subject = names.subjects.policyChanged;
+      const announced: Uint8Array[] = [];
+      connection.subscribe(subject, { callback: (_, { data }) => announced.push(data) });
+      await publishVersion(1);
+      await publishVersion(2);
+      const stored = await publishVersion(3);
+      await until(() => announced.length === 3);
+      const watching = broker.policy.watch(stopping.signal);
+      const next = async () => (await watching.next()).value?.version;
+      assert.equal(await next(), 3);
+      const [, second, third] = announced.map((data) => unpack(data) as Record<string, object>);
+      const newer = { ...third, revision: 1_000, manifest: { ...third!['manifest'], version: 4 } };
+      connection.publish(subject, pack(newer));
+      assert.equal(await next(), 4); // no bucket has it, so it was not read there
+      connection.publish(subject, pack(second));
+      assert.deepEqual((await watching.next()).value, stored); // a late one makes it read the bucket
+      await publishVersion(5);
+      connection.publish(subject);
+      assert.equal(await next(), 5);
     });
 
     it('the policy store sends watchers the current version first, then each newer one in rising order', async () => {

@@ -52,6 +52,11 @@ export class NatsServer implements AsyncDisposable {
     return `nats://127.0.0.1:${this.port}`;
   }
 
+  /** Of its process; only while it runs. */
+  get pid(): number {
+    return this.#child!.pid!;
+  }
+
   /** Ends the process and keeps its files. */
   async stop(how: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
     const child = this.#child;

@@ -60,7 +60,12 @@ class Bench {
   readonly #changes = new Changes();
   #seq = 0;
 
-  constructor(isResumed = false, start = noPast, over: Partial<RunConfig> = {}) {
+  constructor(
+    isResumed = false,
+    start = noPast,
+    over: Partial<RunConfig> = {},
+    maxEarlyBytes?: number,
+  ) {
     const settings = { ...config, ...over };
     this.tickets = new TicketSource(settings, ['p-0', 'p-1', 'p-2'], {
       margin: 1,
@@ -98,7 +103,8 @@ class Bench {
       zeroVariance: settings.zeroVariance,
       firstAnswers: settings.firstAnswers,
       isResumed,
-      issuedBelow: isResumed ? issued + 4 : 0,
+      issuedBelow: isResumed ? issued + (maxEarlyBytes === undefined ? 4 : 8) : 0,
+      ...(maxEarlyBytes === undefined ? {} : { maxEarlyBytes }),
       log: silent,
       certificates: this.certificates,
       versionAudit: { consider: () => Promise.resolve() },
@@ -204,6 +210,36 @@ describe('the group receiver with four tickets issued', () => {
     await bench.deliver(bench.group(2));
     assert.equal(bench.states[2], '2 arrived');
     assert.deepEqual([bench.settled, bench.covered], [[], []]);
+  });
+
+  it('a receiver with much for later tickets waits, until a group is missing that a step needs now', async () => {
+    const late = new Bench(true, noPast, {}, 5_000);
+    await late.issue();
+    const { signal } = new AbortController();
+    const isReady = async () => {
+      const nothing = new Promise((resolve) => setImmediate(resolve, false));
+      return (await Promise.race([late.receiver.ready(signal).then(() => true), nothing])) === true;
+    };
+    await late.deliver(late.group(6)); // its ticket is not issued yet
+    await late.deliver(late.group(7));
+    assert(await isReady()); // the tickets that are issued have no group
+    for (const order of [0, 1, 2, 3]) await late.deliver(late.group(order));
+    assert(!(await isReady()));
+    const trainStep = () => {
+      late.admission.cut();
+      late.admission.confirmStep();
+      late.admission.recordPublished(late.admission.version);
+    };
+    const waiting = late.receiver.ready(signal);
+    trainStep();
+    await late.issue(); // tickets 4 and 5, of which nothing has come
+    await waiting;
+    for (const order of [4, 5]) await late.deliver(late.group(order));
+    assert(!(await isReady()));
+    trainStep();
+    await late.issue(); // tickets 6 and 7, whose groups are no longer early
+    assert.deepEqual(late.states.slice(-2), ['6 arrived', '7 arrived']);
+    assert(await isReady());
   });
 
   it('the receiver records the version at which a group arrived, apart from the one that sampled it', async () => {
