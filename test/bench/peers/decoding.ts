@@ -22,10 +22,14 @@ export interface DecodingWork {
 
 /** Our decoder: an adapter of rank 32, sampling from the whole distribution, and a logprob for every token. */
 export class OurDecoder implements Side {
+  readonly #policy;
+
   private constructor(
     private readonly decoder: Decoder,
     private readonly work: DecodingWork,
-  ) {}
+  ) {
+    this.#policy = { version: 0, adapter: createAdapter(decoder.config, lora) };
+  }
 
   static async open(path: string, work: DecodingWork, threads: number): Promise<OurDecoder> {
     const directory = await checkModelDirectory(path);
@@ -37,7 +41,6 @@ export class OurDecoder implements Side {
   async round(): Promise<Round> {
     const { prompt, groups, groupSize, tokens, repeats, countsPrompt } = this.work;
     const { config } = this.decoder;
-    const policy = { version: 0, adapter: createAdapter(config, lora) };
     const requests = Array.from({ length: groups }, (_, group) => ({
       prompt: Int32Array.from(
         { length: prompt },
@@ -51,7 +54,7 @@ export class OurDecoder implements Side {
       let clocks: Clocks = startClocks();
       await this.decoder.sampleGroups(requests, () => {
         if (++calls === 2 && !countsPrompt) clocks = startClocks();
-        return policy;
+        return this.#policy;
       });
       const spent = spentSince(clocks);
       processor += spent.processor;

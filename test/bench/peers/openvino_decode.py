@@ -7,7 +7,7 @@ import time
 import numpy
 import openvino
 import openvino_genai
-from rounds import serve
+from rounds import difference, serve
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", required=True, help="a GGUF file")
@@ -38,9 +38,4 @@ def run(tokens):
     return time.process_time() - processor, time.perf_counter() - wall
 
 
-def measure():
-    (few, few_wall), (many, many_wall) = run(2), run(2 + args.tokens)
-    return {"count": args.group_size * args.tokens, "processor": many - few, "wall": many_wall - few_wall}
-
-
-serve(measure)
+serve(lambda: difference(run, 2, 2 + args.tokens, args.group_size))

@@ -55,6 +55,7 @@ export class PythonPeer implements Side {
         PYTHONDONTWRITEBYTECODE: '1',
         HF_HUB_OFFLINE: '1',
         OMP_NUM_THREADS: String(threads),
+        OMP_WAIT_POLICY: 'passive', // as ours: threads that spin would be counted as work
         ...env,
       },
       stdio: 'pipe',
