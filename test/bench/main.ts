@@ -6,6 +6,7 @@ import { benchCanary } from './canary.js';
 import { benchEngine } from './engine.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
+import { benchPeers } from './peers.js';
 import { benchPolls } from './polls.js';
 import { benchReplay } from './replay.js';
 import { benchPlane } from './plane.js';
@@ -36,20 +37,39 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
 };
 
 const { values, positionals } = parseArgs('bench', {
-  options: { json: { type: 'boolean', default: false } },
+  options: {
+    json: { type: 'boolean', default: false },
+    rows: { type: 'string', default: '' }, // of peers, with commas between; all by default
+    rounds: { type: 'string', default: '5' }, // of peers
+    wall: { type: 'boolean', default: false }, // peers by the clock: on an idle machine
+  },
   allowPositionals: true,
 });
-const unknown = positionals.find((name) => !Object.hasOwn(suites, name));
+/** Other software beside ours. Only by name: it takes long, and installs that software. */
+const peers = 'peers';
+const unknown = positionals.find((name) => name !== peers && !Object.hasOwn(suites, name));
 if (unknown !== undefined) {
-  throw new UserError(`no bench ${unknown}; there are ${Object.keys(suites).join(', ')}`);
+  const known = [...Object.keys(suites), peers].join(', ');
+  throw new UserError(`no bench ${unknown}; there are ${known}`);
 }
 
 const machine = { cpu: cpus()[0]?.model.trim() ?? 'unknown', cores: cpus().length };
 const names = positionals.length > 0 ? positionals : Object.keys(suites);
-const results: Record<string, Figure[]> = {};
+const results: Record<string, unknown> = {};
 for (const name of names) {
-  results[name] = await suites[name]!();
-  if (!values.json) process.stdout.write(`${name}\n${results[name].map(line).join('')}`);
+  if (name === peers) {
+    const { text, ...measured } = await benchPeers({
+      rows: values.rows.split(',').filter((row) => row !== ''),
+      rounds: Number(values.rounds),
+      clock: values.wall ? 'wall' : 'processor',
+    });
+    results[name] = measured;
+    if (!values.json) process.stdout.write(text);
+    continue;
+  }
+  const figures = await suites[name]!();
+  results[name] = figures;
+  if (!values.json) process.stdout.write(`${name}\n${figures.map(line).join('')}`);
 }
 if (values.json) process.stdout.write(`${JSON.stringify({ machine, results })}\n`);
 else process.stdout.write(`on ${machine.cores} cores, ${machine.cpu}\n`);

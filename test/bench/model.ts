@@ -141,7 +141,8 @@ export async function benchTraining(): Promise<Figure[]> {
   ];
 }
 
-function datum(prompt: Int32Array, { tokens, behaviorLogprobs }: SampledRollout): Datum {
+/** A sampled answer with advantages that differ between its tokens. */
+export function datum(prompt: Int32Array, { tokens, behaviorLogprobs }: SampledRollout): Datum {
   const text = Int32Array.of(...prompt, ...tokens);
   const before = new Array<number>(prompt.length - 1).fill(0);
   return {
