@@ -62,10 +62,8 @@ export interface SampledGroup {
 /**
  * The message that carries a sampled group to the reward service.
  *
- * A group with fewer rollouts than its ticket asks for has ended early.
- *
  * A float32 log-softmax may be slightly above 0 for a certain token; such values become 0. Any other
- * error is left for the schema to refuse.
+ * error (a missing rollout) is left for the schema to refuse.
  *
  * @throws {GivenUp} if a logprob is not finite.
  */
@@ -86,7 +84,6 @@ export function rolloutGroup(sampled: SampledGroup): RolloutGroup {
       versions,
       stopReason,
     })),
-    ...(rollouts.length < ticket.groupSize && { isUnfinished: true as const }),
     ...(certificate === undefined ? {} : { certificate }),
     startedAt,
     finishedAt,

@@ -87,8 +87,6 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     broker,
     actor: config.name,
     prompts: { task, dataset, tokenizer, maxContext },
-    // Other samplers draw the random numbers of a group by themselves; the learner skips the same groups all the same.
-    firstAnswers: sampler.kind === 'onnx' ? runConfig.firstAnswers : 0,
     sampler,
     policies,
     canaries,

@@ -12,7 +12,6 @@ import { RolloutGroup, tokenCount } from '../shared/wire/rollout-group.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import type { Activity } from './activity.js';
 import { GroupStale, TicketEnded, type EarlyCancel } from './early-cancel.js';
-import { type AnswerSource, sampleFirst } from './first-answers.js';
 import { groupRequest, type PromptSource, rolloutGroup } from './group-messages.js';
 import type { CanaryCheck } from './canary-check.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
@@ -21,9 +20,7 @@ import type { Sampler } from './sampler/sampler.js';
 export interface SampleTicketsOptions {
   readonly broker: Broker;
   readonly actor: string;
-  readonly prompts: PromptSource & AnswerSource;
-  /** Answers of a training group after which it may end; 0: all are sampled at once. */
-  readonly firstAnswers: number;
+  readonly prompts: PromptSource;
   readonly sampler: Sampler;
   readonly policies: PolicyFollower;
   readonly canaries: Pick<CanaryCheck, 'certificate'>;
@@ -146,14 +143,7 @@ async function sampleTicket(
       countWastedTokens(wasteReason(work.signal.reason), tokens);
     },
   };
-  const sampled = sampleFirst(
-    ticket,
-    request,
-    options.firstAnswers,
-    prompts,
-    (part) => sampler.sample(part, choice, work.signal, progress),
-    progress.wasted,
-  );
+  const sampled = sampler.sample(request, choice, work.signal, progress);
   const rollouts = await withAbortReason(work.signal, sampled);
   const finishedAt = Date.now();
   const { prompt } = request;

@@ -61,9 +61,6 @@ export const LearnerConfig = z
     checkObjective(value, addIssue);
     checkSupervised(value, addIssue);
     checkAdvantages(value, addIssue);
-    if (value.firstAnswers >= value.groupSize) {
-      addIssue('firstAnswers', `a group has ${value.groupSize} answers; give fewer`);
-    }
     checkOptimizer(value, addIssue);
     checkEvaluation(value, addIssue);
   });

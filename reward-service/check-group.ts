@@ -1,8 +1,6 @@
 import { PermanentError } from '../shared/base/errors.js';
 import type { Dataset, TaskProblem } from '../shared/tasks/dataset.js';
-import { firstAgree } from '../shared/rl/first-answers.js';
 import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
-import type { Score } from '../shared/wire/scored-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
@@ -77,26 +75,6 @@ export function requireTicketOfRun(ticket: Ticket, run: TicketBounds): void {
 
 /** The part of a run's configuration that bounds its tickets. */
 export type TicketBounds = Pick<RunConfig, 'groupSize' | 'sampling'>;
-
-/**
- * Checks that a group that ended early may have: the run samples so many answers first, and they all earn the same.
- *
- * @throws {GroupRefused} if it may not.
- */
-export function requireAgreement(
-  { ticket, rollouts, isUnfinished }: RolloutGroup,
-  scores: readonly Pick<Score, 'exactReward'>[],
-  { firstAnswers = 0 }: Partial<Pick<RunConfig, 'firstAnswers'>>,
-): void {
-  if (isUnfinished === undefined) return;
-  const rewards = scores.map(({ exactReward }) => exactReward);
-  if (rollouts.length === firstAnswers && firstAgree(rewards, firstAnswers)) return;
-  throw new GroupRefused(
-    'wrong_group_size',
-    `the group of ticket ${ticket.ticketId} ended after ${rollouts.length} of ${ticket.groupSize} answers with the ` +
-      `rewards ${rewards.join(', ')}; this run ends groups after ${firstAnswers} equal ones only`,
-  );
-}
 
 /**
  * Checks that the group was sent by the actor that it names: NATS lets an actor publish only on the

@@ -1,6 +1,6 @@
 import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset, TaskProblem } from '../shared/tasks/dataset.js';
-import { completionText, promptTokens } from '../shared/tasks/prompt.js';
+import { promptTokens } from '../shared/tasks/prompt.js';
 import { openTask, TaskSpec, withDataAt } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
@@ -9,7 +9,6 @@ import type { Score } from '../shared/wire/scored-group.js';
 import {
   bySplit,
   problemOfTicket,
-  requireAgreement,
   requireTicketOfRun,
   requireAnswerToTicket,
 } from './check-group.js';
@@ -53,8 +52,7 @@ export function createTextJudge(spec: TaskSpec, dataset: Dataset): TextJudge {
 }
 
 export function createJudge(
-  run: Pick<RunConfig, 'task' | 'groupSize' | 'sampling'> &
-    Partial<Pick<RunConfig, 'firstAnswers'>>,
+  run: Pick<RunConfig, 'task' | 'groupSize' | 'sampling'>,
   dataset: Dataset,
   tokenizer: Tokenizer,
   vocabSize: number,
@@ -68,14 +66,15 @@ export function createJudge(
       const problem = problemOfTicket(problems, group.ticket);
       requireTicketOfRun(group.ticket, run);
       requireAnswerToTicket(group, promptTokens(task.prompt(problem), tokenizer), vocabSize);
-      // Decoded here from the tokens, so that the text that is scored is the one that is trained on.
-      const scores = group.rollouts.map(({ tokens }) =>
-        task.score(problem, completionText(tokens, tokenizer)),
-      );
-      requireAgreement(group, scores, run);
-      return scores;
+      return group.rollouts.map(({ tokens }) => task.score(problem, completionText(tokens)));
     },
   };
+
+  /** Decoded here from the tokens, so that the text that is scored is the one that is trained on. */
+  function completionText(tokens: Int32Array): string {
+    const end = tokens.findIndex((token) => tokenizer.eosTokenIds.includes(token));
+    return tokenizer.decode(end === -1 ? tokens : tokens.subarray(0, end));
+  }
 }
 
 /**

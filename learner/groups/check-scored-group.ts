@@ -1,5 +1,4 @@
 import { alteredFields, type Ticket } from '../../shared/wire/ticket.js';
-import { firstAgree } from '../../shared/rl/first-answers.js';
 import { claimedMass, evidenceAgainstUniform } from '../../shared/rl/claim-evidence.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { TicketEntry } from '../tickets/ticket-table.js';
@@ -24,7 +23,6 @@ export type Verdict =
 export type RefusalReason =
   | 'unknown_ticket' // no such ticket was ever issued
   | 'altered_ticket' // the ticket differs from the issued one
-  | 'unfinished' // it has not all answers, although the run goes on with such groups
   | 'no_prompt' // the completion's first token would have no context
   | 'token_out_of_range'
   | 'too_many_tokens'
@@ -53,7 +51,6 @@ export interface Known {
   readonly certificate: Verdict;
   readonly newestVersion: number; // published, or just about to be
   readonly vocabSize: number;
-  readonly firstAnswers: number; // of the run
 }
 
 /**
@@ -61,15 +58,11 @@ export interface Known {
  *
  * @returns the reason to refuse the group; undefined if it may be trained on.
  */
-export function refusalReason(
-  { group, scores }: ScoredGroup,
-  known: Known,
-): RefusalReason | undefined {
+export function refusalReason({ group }: ScoredGroup, known: Known): RefusalReason | undefined {
   const { ticket } = group;
   if (known.ticket === undefined) return 'unknown_ticket';
   if (!isSameTicket(ticket, known)) return 'altered_ticket';
 
-  if (group.isUnfinished && !mayEnd(scores, known.firstAnswers)) return 'unfinished';
   if (group.promptTokens.length === 0) return 'no_prompt';
   const inRange = (token: number): boolean => token < known.vocabSize;
   if (!group.promptTokens.every(inRange)) return 'token_out_of_range';
@@ -83,12 +76,6 @@ export function refusalReason(
   }
   if (known.certificate === 'wrong') return 'wrong_canary';
   return isImpossible(group.rollouts, known.vocabSize) ? 'impossible_logprobs' : undefined;
-}
-
-/** Whether a group ends with these answers, because they are the first ones and all earn the same. */
-function mayEnd(scores: ScoredGroup['scores'], firstAnswers: number): boolean {
-  const rewards = scores.map(({ exactReward }) => exactReward);
-  return rewards.length === firstAnswers && firstAgree(rewards, firstAnswers);
 }
 
 /** Whether no policy at all can have produced the claimed logprobs. */

@@ -1,8 +1,6 @@
-import { Counter } from 'prom-client';
 import type { Death } from '../../shared/broker/dead-letter-watch.js';
 import type { Delivery } from '../../shared/broker/delivery.js';
 import { isUniform } from '../../shared/rl/advantages.js';
-import { firstAgree } from '../../shared/rl/first-answers.js';
 import { countDroppedGroup, countWastedTokens } from '../../shared/service/telemetry/drops.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
@@ -25,11 +23,6 @@ import type { TicketSource } from '../tickets/ticket-source.js';
 import type { UnackedGroups } from './unacked-groups.js';
 import { type ArrivedGroup, refusalReason, versionsOf } from './check-scored-group.js';
 
-const unfinishedGroups = new Counter({
-  name: 'rl_groups_unfinished_total',
-  help: 'Groups that ended after their first answers, since these all earned the same (--first-answers).',
-});
-
 export interface GroupReceiverOptions {
   readonly admission: Admission<ArrivedGroup>;
   readonly tickets: TicketSource;
@@ -38,7 +31,6 @@ export interface GroupReceiverOptions {
   readonly changes: Changes;
   readonly vocabSize: number;
   readonly zeroVariance: RunConfig['zeroVariance'];
-  readonly firstAnswers: number;
   /** A quarantined actor's group is admitted, then refused as stale, so that its ticket is reissued. */
   readonly audit: Pick<ActorAudit, 'isQuarantined' | 'refused'>;
   readonly versionAudit: Pick<VersionAudit, 'consider'>;
@@ -116,7 +108,6 @@ export class GroupReceiver {
       certificate,
       newestVersion: this.#options.newestVersion(),
       vocabSize: this.#options.vocabSize,
-      firstAnswers: this.#options.firstAnswers,
     });
     if (reason !== undefined) {
       const isActorsFault = reason === 'impossible_logprobs' || reason === 'wrong_canary';
@@ -257,15 +248,12 @@ export class GroupReceiver {
 
   #admitOrSkip(order: number, delivery: Delivery<ScoredGroup>): void {
     const { value: scored, seq, trace } = delivery;
-    const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy } = this.#options;
-    const { zeroVariance, firstAnswers } = this.#options;
+    const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
+      this.#options;
     brokenPolicy.arrived(scored.group);
     void this.#options.versionAudit.consider(scored.group);
     void this.#options.selection.solved(scored);
-    const rewards = scored.scores.map(({ exactReward }) => exactReward);
-    // An actor that goes on although the first answers agree does not change what is trained on.
-    const hasVariance = !isUniform(rewards) && !firstAgree(rewards, firstAnswers);
-    if (scored.group.isUnfinished) unfinishedGroups.inc();
+    const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {
       admission.table.skip(order);

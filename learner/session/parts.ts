@@ -230,7 +230,6 @@ export function makeParts(
     brokenPolicy,
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
-    firstAnswers: config.firstAnswers,
     audit,
     certificates,
     versionAudit,

@@ -245,17 +245,6 @@ export function checkAdvantages(settings: Advantages, addIssue: AddIssue<Advanta
       '--advantage reward learns from groups of equal rewards too; choose train',
     );
   }
-  if (settings.firstAnswers > 0) {
-    const complaint =
-      settings.zeroVariance === 'train'
-        ? 'groups that end early cannot be trained on; choose --zero-variance refill'
-        : settings.advantage === 'batch_std'
-          ? 'batch_std divides by a deviation that only the groups that go on would have; choose another --advantage'
-          : settings.firstAnswers === 1
-            ? 'one answer always agrees with itself; give at least 2, or 0 to sample all at once'
-            : undefined;
-    if (complaint !== undefined) addIssue('firstAnswers', complaint);
-  }
   if (lengthPenalty === 0 && lengthFree > 0) {
     addIssue('lengthFree', 'there is no --length-penalty; remove it');
   }

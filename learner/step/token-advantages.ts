@@ -1,5 +1,4 @@
 import { advantageScales, batchAdvantages, lengthPenalty } from '../../shared/rl/advantages.js';
-import { continuationWeight } from '../../shared/rl/first-answers.js';
 import {
   entropyCoefficient,
   entropyTerms,
@@ -12,7 +11,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
 export type AdvantageSettings = Pick<
   RunConfig,
-  'advantage' | 'normalization' | 'extraTerms' | 'numMinibatches' | 'sampling' | 'firstAnswers'
+  'advantage' | 'normalization' | 'extraTerms' | 'numMinibatches' | 'sampling'
 >;
 
 /** The advantages of minibatches, and the terms they contain. */
@@ -25,7 +24,7 @@ export interface TokenAdvantages {
 /**
  * The advantage of every token: its rollout's advantage within the group, minus the penalty for KL to
  * the base model, plus the entropy bonus, all times the weight that normalization gives to the rollout
- * in its minibatch, and times that of its group (`continuationWeight`). A token that is too old to train on has none: its rollout's reward is compared as any other, but what
+ * in its minibatch. A token that is too old to train on has none: its rollout's reward is compared as any other, but what
  * normalization counts is the tokens that are trained on.
  *
  * @param minibatches the groups of each; `batch_std` and the means that terms are centred on are taken
@@ -40,7 +39,7 @@ export function tokenAdvantages(
   base: readonly ArrayLike<number>[] | undefined,
   fresh: readonly (Uint8Array | undefined)[] = [],
 ): TokenAdvantages {
-  const { advantage, normalization, extraTerms, numMinibatches, sampling, firstAnswers } = config;
+  const { advantage, normalization, extraTerms, numMinibatches, sampling } = config;
   const { maxTokens } = sampling;
   const groups = minibatches.flat();
   const behavior = groups.flatMap(({ group }) =>
@@ -61,12 +60,7 @@ export function tokenAdvantages(
         return own === undefined ? lengthOf(one) : sum([...own]);
       }),
     );
-    const ofNormalization = advantageScales(normalization, lengths, { numMinibatches, maxTokens });
-    return groupsOfOne.flatMap(({ scores }, i) => {
-      const rewards = scores.map(({ exactReward }) => exactReward);
-      const weight = continuationWeight(rewards, firstAnswers);
-      return ofNormalization[i]!.map((scale) => scale * weight);
-    });
+    return advantageScales(normalization, lengths, { numMinibatches, maxTokens }).flat();
   });
 
   const { coefficient, target } = extraTerms.entropyBonus;

@@ -5,7 +5,6 @@ import type { StopStringMatcher } from './stop-strings.js';
 export interface GroupRequest {
   readonly prompt: Int32Array; // [P]
   readonly count: number; // rollouts
-  readonly firstIndex?: number; // of the first of them in its group, which decides its random numbers; 0
   readonly temperature: number; // 0: greedy
   readonly maxTokens: number; // of each rollout, the stop token included
   readonly stopTokenIds: readonly number[];
@@ -100,8 +99,7 @@ export class GroupDraft {
   ) {
     this.rollouts = Array.from(
       { length: request.count },
-      (_, i) =>
-        new RolloutDraft(request, stops, tokenDraws(request.seed, (request.firstIndex ?? 0) + i)),
+      (_, index) => new RolloutDraft(request, stops, tokenDraws(request.seed, index)),
     );
   }
 

@@ -156,35 +156,12 @@ export function advantageScales(
 export function isUniform(exactRewards: readonly string[]): boolean {
   if (exactRewards.length === 0) throw new RangeError('isUniform: the group is empty');
   const [first, ...others] = exactRewards.map(parseFraction);
-  return others.every((other) => areEqual(other, first!));
+  return others.every(
+    (other) => other.numerator * first!.denominator === first!.numerator * other.denominator,
+  );
 }
 
-/**
- * How many rollouts have each reward, in the order of their first.
- *
- * @param exactRewards as `isUniform` takes them.
- * @throws {RangeError} if a reward is not a fraction.
- */
-export function rewardCounts(exactRewards: readonly string[]): number[] {
-  const found: { readonly reward: Fraction; count: number }[] = [];
-  for (const reward of exactRewards.map(parseFraction)) {
-    const equal = found.find((other) => areEqual(other.reward, reward));
-    if (equal === undefined) found.push({ reward, count: 1 });
-    else equal.count += 1;
-  }
-  return found.map(({ count }) => count);
-}
-
-interface Fraction {
-  readonly numerator: bigint;
-  readonly denominator: bigint;
-}
-
-function areEqual(a: Fraction, b: Fraction): boolean {
-  return a.numerator * b.denominator === b.numerator * a.denominator;
-}
-
-function parseFraction(text: string): Fraction {
+function parseFraction(text: string): { numerator: bigint; denominator: bigint } {
   const [, numerator, denominator = '1'] = /^(-?\d+)(?:\/(\d+))?$/.exec(text) ?? [];
   if (numerator === undefined || /^0+$/.test(denominator)) {
     throw new RangeError(`isUniform: ${JSON.stringify(text)} is not a fraction`);

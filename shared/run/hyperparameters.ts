@@ -116,12 +116,6 @@ export const advantages = {
     'refill',
     'groups whose rewards are all equal: refill skips and replaces them, train keeps them in the batch.',
   ),
-  firstAnswers: hyperparameter(
-    z.int().min(0),
-    0,
-    'answers of a group that are sampled first; if they all earn the same, the group is skipped without the others, and ' +
-      'groups that go on get weights that make up for it. Needs refill and actors with --sampler onnx; 0: all at once.',
-  ),
 };
 
 /** The settings of AdamW; `learningRate` is the peak of the schedule. */

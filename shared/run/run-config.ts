@@ -47,7 +47,6 @@ export const RunConfig = z.strictObject({
   }),
   correction: Correction,
   ...fieldsOf(advantages),
-  firstAnswers: advantages.firstAnswers.schema.default(0), // older runs lack it
   extraTerms: ExtraTerms,
   adam: z.strictObject(fieldsOf(adam)),
   schedule: Schedule,

@@ -5,12 +5,6 @@ export interface PromptTokenizer {
   encode(text: string): Int32Array;
 }
 
-/** The part of a tokenizer that an answer needs. */
-export interface AnswerTokenizer {
-  readonly decode: (tokens: Int32Array) => string;
-  readonly eosTokenIds: readonly number[];
-}
-
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant';
   readonly content: string;
@@ -32,13 +26,4 @@ export function promptText(prompt: Prompt, tokenizer: Pick<PromptTokenizer, 'cha
 /** [P] the prompt's tokens: must be the same in actors and reward service. */
 export function promptTokens(prompt: Prompt, tokenizer: PromptTokenizer): Int32Array {
   return tokenizer.encode(promptText(prompt, tokenizer));
-}
-
-/** The text of an answer, as it is scored: without the token that ended it. */
-export function completionText(
-  tokens: Int32Array,
-  { decode, eosTokenIds }: AnswerTokenizer,
-): string {
-  const end = tokens.findIndex((token) => eosTokenIds.includes(token));
-  return decode(end === -1 ? tokens : tokens.subarray(0, end));
 }

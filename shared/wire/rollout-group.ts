@@ -79,7 +79,6 @@ export const RolloutGroup = z
     actor: z.string().min(1).max(128),
     promptTokens: Int32Block, // [P], shared by the whole group
     rollouts: z.array(Rollout).min(1).max(maxGroupSize), // [G]
-    isUnfinished: z.literal(true).optional(), // only the first answers, which all earn the same
     certificate: Certificate.optional(), // absent: of an older actor, or versions without canaries
     startedAt: z.number(), // ms since the epoch, when the first token was sampled
     finishedAt: z.number(), // ms since the epoch
@@ -88,18 +87,10 @@ export const RolloutGroup = z
     path: ['promptTokens'],
     message: 'a token id is at least 0',
   })
-  .refine(
-    ({ rollouts, ticket, isUnfinished }) => {
-      const asked = ticket.groupSize;
-      if (isUnfinished === undefined) return rollouts.length === asked;
-      return ticket.split === 'train' && rollouts.length < asked;
-    },
-    {
-      path: ['rollouts'],
-      message:
-        'expected as many rollouts as the ticket asked for, or fewer of an unfinished training group',
-    },
-  );
+  .refine((group) => group.rollouts.length === group.ticket.groupSize, {
+    path: ['rollouts'],
+    message: 'expected as many rollouts as the ticket asked for',
+  });
 export type RolloutGroup = z.output<typeof RolloutGroup>;
 
 /** The number of tokens of the group's rollouts, without the prompt. */

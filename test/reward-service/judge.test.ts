@@ -98,22 +98,6 @@ describe('a group that does not answer its ticket is refused', () => {
     refused(measured('1', '2', '5'), 'wrong_group_size', /asks for 3 rollouts/);
   });
 
-  it('a group is refused that ended although its answers do not earn the same, or after another number of them', () => {
-    const stopping = { ...run, groupSize: 4, firstAnswers: 2 };
-    const judgeOf = (settings: typeof run) =>
-      createJudge(settings, dataset, tokenizer, characterVocabSize);
-    const ended = (...texts: string[]): RolloutGroup => ({
-      ...answers(tokenizer, texts, { groupSize: 4 }),
-      isUnfinished: true,
-    });
-    assert.equal(judgeOf(stopping).scoreGroup(ended('3', '7')).length, 2);
-    const why = /ended after 2 of 4 answers with the rewards 1, 1\/10; .* after 2 equal ones/;
-    assert.throws(() => judgeOf(stopping).scoreGroup(ended('(7-3)*21', '3')), why);
-    assert.throws(() => judgeOf(stopping).scoreGroup(ended('3', '7', '21')), /ended after 3 of 4/);
-    const whole = { ...stopping, firstAnswers: 0 };
-    assert.throws(() => judgeOf(whole).scoreGroup(ended('3', '7')), /ended after 2 of 4/);
-  });
-
   it('a group is refused for more tokens than the run samples, though its ticket allows them', () => {
     const samplingParams = { temperature: 1, maxTokens: 17, seed: 7 };
     const message = /ticket t-0 allows 17 tokens; this run samples at most 16/;

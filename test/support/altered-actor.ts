@@ -121,7 +121,6 @@ export async function runAlteredActor(
     ...{ broker, actor, prompts, sampler, policies, canaries, activity, earlyCancel, log: silent },
     ...{
       inFlightUpdates: true,
-      firstAnswers: 0,
       splits: ['train'] as const,
       onGroup: () => undefined,
     },

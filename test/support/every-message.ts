@@ -71,11 +71,6 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
       },
     }),
   },
-  {
-    name: 'unfinished rollout group',
-    schema: RolloutGroup,
-    message: { ...rolloutGroup(), ticket: ticket({ groupSize: 9 }), isUnfinished: true },
-  },
   { name: 'scored group', schema: ScoredGroup, message: scoredGroup() },
   { name: 'checkpoint', schema: Checkpoint, message: checkpoint() },
   { name: 'leader lease', schema: LeaderLease, message: { v: 1, holder: 'a', renewedAt: 1 } },

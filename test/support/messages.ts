@@ -135,7 +135,6 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
       entropyBonus: { coefficient: 0 },
     },
     zeroVariance: 'refill',
-    firstAnswers: 0,
     trainOn: 'rollouts',
     adam: {
       learningRate: 1e-3,

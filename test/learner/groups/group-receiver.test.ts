@@ -101,7 +101,6 @@ class Bench {
       brokenPolicy: this.brokenPolicy,
       vocabSize: 10,
       zeroVariance: settings.zeroVariance,
-      firstAnswers: settings.firstAnswers,
       isResumed,
       issuedBelow: isResumed ? issued + (maxEarlyBytes === undefined ? 4 : 8) : 0,
       ...(maxEarlyBytes === undefined ? {} : { maxEarlyBytes }),
@@ -188,16 +187,6 @@ const canary: Canary = {
   logprobs: Float32Array.of(-1),
 };
 
-/** The group with only its first answers. */
-function unfinished({ group, scores, ...rest }: ScoredGroup, answers: number): ScoredGroup {
-  const rollouts = group.rollouts.slice(0, answers);
-  return {
-    ...rest,
-    group: { ...group, rollouts, isUnfinished: true },
-    scores: scores.slice(0, answers),
-  };
-}
-
 describe('the group receiver with four tickets issued', () => {
   let bench: Bench;
   beforeEach(async () => {
@@ -270,30 +259,6 @@ describe('the group receiver with four tickets issued', () => {
     await keeping.deliver(keeping.group(0, ['0', '0']));
     assert.equal(keeping.states[0], '0 arrived');
     assert.equal(keeping.admission.table.counts.skippedZeroVariance, 0);
-  });
-
-  it('a group that ended after its first answers is skipped, and one that went on in spite of them as well', async () => {
-    const stopping = new Bench(false, noPast, { groupSize: 4, firstAnswers: 2 });
-    await stopping.issue();
-    await stopping.deliver(unfinished(stopping.group(0, ['0', '0']), 2));
-    await stopping.deliver(stopping.group(1, ['1', '1', '0', '0']));
-    assert.equal(stopping.admission.table.counts.skippedZeroVariance, 2);
-    await stopping.deliver(stopping.group(2, ['1', '0', '0', '0']));
-    assert(stopping.states.includes('2 arrived'), stopping.states.join());
-  });
-
-  it('a group that ended without reason is refused', async () => {
-    const cases: [firstAnswers: number, rewards: string[]][] = [
-      [2, ['1', '0']],
-      [2, ['0', '0', '0']],
-      [0, ['0', '0']],
-    ];
-    for (const [firstAnswers, rewards] of cases) {
-      const stopping = new Bench(false, noPast, { groupSize: 4, firstAnswers });
-      await stopping.issue();
-      await stopping.deliver(unfinished(stopping.group(0, rewards), rewards.length));
-      assert.equal(stopping.admission.table.counts.dead, 1);
-    }
   });
 
   it('only the first group of a ticket counts, and both messages are kept until a checkpoint covers them', async () => {

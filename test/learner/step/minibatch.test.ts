@@ -97,28 +97,6 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.deepEqual([...long!.slice(0, 3)], [0, 0, -0.5 / (4 * 2 * 2)]);
   });
 
-  it('a group that went on after its first answers has the weight that makes up for those that ended', async () => {
-    const three = scoredGroup({
-      group: rolloutGroup({ rollouts: [rollout(2), rollout(4), rollout(3)] }),
-    });
-    three.scores[1] = { ...three.scores[1]!, reward: 0, exactReward: '0' };
-    const advantages = async (firstAnswers: number) => {
-      const backend = new FakeBackend();
-      const config = { ...settings, firstAnswers };
-      const [prepared] = await prepareMinibatches(backend, config, [[three]], anyAge);
-      await sendMinibatch(backend, config, prepared!);
-      return backend.calls.at(-1)!.data.map(({ inputs }) => inputs.advantages!.at(-1)!);
-    };
-    const whole = await advantages(0);
-    const weighted = await advantages(2);
-    assert(whole.every((value) => value !== 0));
-    assertClose(
-      weighted,
-      whole.map((value) => 1.5 * value),
-      1e-6,
-    ); // 1 of the 3 pairs agrees
-  });
-
   it('the result pairs the returned logprobs of the completion with those of the behavior policy', async () => {
     const result = await pass(new FakeBackend(), settings);
     const { rollouts, lossSum } = result;

@@ -116,7 +116,6 @@ export function startSession(
     }),
     vocabSize: 10,
     zeroVariance: 'refill',
-    firstAnswers: 0,
     certificates: new Certificates(),
     versionAudit: { consider: () => Promise.resolve() },
     selection: { solved: () => Promise.resolve() },

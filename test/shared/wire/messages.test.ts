@@ -81,18 +81,6 @@ describe('a rollout group', () => {
     );
   });
 
-  it('only a training group may have fewer rollouts than its ticket asked for, and says so', () => {
-    const asked = { groupSize: 4 };
-    const rollouts = [rollout(), rollout()];
-    const group = (over: Partial<RolloutGroup>) =>
-      encode(RolloutGroup, rolloutGroup({ ticket: ticket(asked), rollouts, ...over }));
-    assert.doesNotThrow(() => group({ isUnfinished: true }));
-    const held = ticket({ ...asked, split: 'eval' });
-    assert.throws(() => group({ isUnfinished: true, ticket: held }), /fewer of an unfinished/);
-    const whole = [...rollouts, ...rollouts];
-    assert.throws(() => group({ isUnfinished: true, rollouts: whole }), /fewer of an unfinished/);
-  });
-
   it('a rollout is decoded unchanged with any tokens, logprobs and version runs', () => {
     const run = fc.tuple(fc.nat(1e6), fc.integer({ min: 1, max: 9 }));
     const runs = fc.array(run, { minLength: 1, maxLength: 4 });
