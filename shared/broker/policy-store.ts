@@ -263,7 +263,7 @@ export class PolicyStore {
   }
 }
 
-/** What a publication tells all actors at once, so that not each of them has to ask for the manifest. */
+/** The announcement of a publication to all actors, so that not each of them has to ask for the manifest. */
 const Announcement = z.object({ revision: z.int().positive(), manifest: PolicyManifest });
 
 /** The manifest in an announcement; undefined if it must be read, as that of an older learner, or one that comes late. */

@@ -175,7 +175,7 @@ export class SglangServer implements AdapterServer {
   }
 
   /**
-   * Asks for several sequences as several prompts. With `n`, the server gives them ids that nobody knows, so they cannot be aborted; and
+   * Asks for several sequences as several prompts. With `n`, the server gives them ids that no client knows, so they cannot be aborted; and
    * until 0.5.21 it counts one use of the adapter too few, so that `/unload_lora_adapter`, and every load after it, waits forever.
    */
   async #generate(
