@@ -53,16 +53,7 @@ export async function vllmPython({ python, signal, note }: SuiteContext): Promis
   return join(home, 'bin/python');
 }
 
-/** What a vLLM serves, if not the shipped model. */
-export interface VllmOptions {
-  readonly modelDir: string;
-  readonly rank: number; // the largest of its adapters
-  readonly maxLength: number; // tokens
-}
-
-const shippedModel: VllmOptions = { modelDir: embeddedModelPath, rank: 32, maxLength: 64 };
-
-/** A real vLLM that serves a model in float32, ended with its scope. */
+/** A real vLLM that serves the shipped model in float32, ended with its scope. */
 export class VllmProcess implements AsyncDisposable {
   #child: ChildProcess | undefined;
   #output = '';
@@ -71,16 +62,10 @@ export class VllmProcess implements AsyncDisposable {
     private readonly python: string,
     private readonly signal: AbortSignal,
     private readonly port: number,
-    private readonly options: VllmOptions,
   ) {}
 
-  static async start(
-    python: string,
-    signal: AbortSignal,
-    options: Partial<VllmOptions> = {},
-  ): Promise<VllmProcess> {
-    const all = { ...shippedModel, ...options };
-    const server = new VllmProcess(python, signal, await freePort(), all);
+  static async start(python: string, signal: AbortSignal): Promise<VllmProcess> {
+    const server = new VllmProcess(python, signal, await freePort());
     await server.start();
     return server;
   }
@@ -91,19 +76,13 @@ export class VllmProcess implements AsyncDisposable {
 
   /** Starts it, or starts it again; resolves once it answers. */
   async start(): Promise<void> {
-    const { modelDir, rank, maxLength } = this.options;
     const flags = [
       ...['--host=127.0.0.1', `--port=${this.port}`, '--served-model-name=base'],
-      ...[
-        '--dtype=float32',
-        `--max-model-len=${maxLength}`,
-        '--enforce-eager',
-        '--enable-scale-out',
-      ],
-      ...['--enable-lora', '--max-loras=6', `--max-lora-rank=${rank}`],
+      ...['--dtype=float32', '--max-model-len=64', '--enforce-eager', '--enable-scale-out'],
+      ...['--enable-lora', '--max-loras=6', '--max-lora-rank=32'],
       '--logprobs-mode=processed_logprobs',
     ];
-    const module = ['-m', 'vllm.entrypoints.cli.main', 'serve', modelDir];
+    const module = ['-m', 'vllm.entrypoints.cli.main', 'serve', embeddedModelPath];
     const child = spawn(this.python, [...module, ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // its workers are in its process group
