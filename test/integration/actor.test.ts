@@ -94,7 +94,10 @@ describe('an actor process', { timeout: 480_000 }, () => {
     await until(() => run.groups.length === 2);
     assert.equal(run.groups[1]!.actor, 'other');
     assert.equal(await hung.exitCode(), null); // a thread that hangs in this way can only be killed
-    assert.match(hung.tail, /the actor's decoder hangs: no token for \d+ s, not counting waits for a processor, with 1 groups/);
+    assert.match(
+      hung.tail,
+      /the actor's decoder hangs: no token for \d+ s, not counting waits for a processor, with 1 groups/,
+    );
   });
 
   it('an actor adopts new versions between two tokens of a group', async () => {

@@ -82,7 +82,8 @@ describe('the metrics of a run', { timeout: 480_000 }, () => {
       [...pages.values()].flatMap(parseExposition).map(({ metric }) => metric),
     );
     // This run trains on rollouts, which its actors sample themselves.
-    const isOfThisRun = (name: string) => !/^(rl_sft_|sft\/|rl_actor_engine_|rl_actor_rollouts_cut_)/.test(name);
+    const isOfThisRun = (name: string) =>
+      !/^(rl_sft_|sft\/|rl_actor_engine_|rl_actor_rollouts_cut_)/.test(name);
     const promised = questions.flatMap(([, inPrometheus]) => codeIn(inPrometheus!));
     assert.deepEqual(missing(promised.filter(isOfThisRun), exported), []);
     const named = questions.flatMap(([, , inJournal]) => codeIn(inJournal!)).filter(isOfThisRun);
