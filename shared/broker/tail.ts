@@ -65,7 +65,8 @@ export async function lastSequence(link: Link, stream: string): Promise<number> 
  * signal aborts. A published message is only a hint to poll: it may arrive before the server has stored it,
  * or be lost with a connection.
  *
- * @returns the body of the newest published message since the tick before; undefined if there was none.
+ * Yields the body of the newest message since the tick before, undefined if there was none. An answer of the server is
+ * only a hint, too: a client that may not publish here can have one sent here, by the subject for the reply.
  */
 export async function* ticks(
   link: Link,
@@ -81,8 +82,8 @@ export async function* ticks(
     wake();
   };
   const subscription = link.connection.subscribe(subject, {
-    callback: (_, message) => {
-      newest = message.data;
+    callback: (_, { data, headers, reply }) => {
+      newest = headers === undefined && !reply ? data : undefined; // answers with stored bytes have one of them
       tick();
     },
   });

@@ -81,6 +81,30 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.equal(await next(), 5);
     });
 
+    it('an answer of the server is not taken for an announcement, wherever a client has it sent', async () => {
+      const { connection, names } = broker.link;
+      const subject = names.subjects.policyChanged;
+      const announced: Uint8Array[] = [];
+      connection.subscribe(subject, { callback: (_, { data }) => announced.push(data) });
+      await publishVersion(1);
+      await until(() => announced.length === 1);
+      const first = unpack(announced[0]!) as { manifest: object };
+      const forged = { ...first, revision: 1_000, manifest: { ...first.manifest, version: 9 } };
+      await publishVersion(2, pack(forged));
+      const watching = broker.policy.watch(stopping.signal);
+      const next = async () => (await watching.next()).value?.version;
+      assert.equal(await next(), 2);
+      const weights = names.objects.weights;
+      const query = JSON.stringify({ last_by_subj: `$O.${weights}.C.>` });
+      connection.publish(`$JS.API.DIRECT.GET.OBJ_${weights}`, query, { reply: subject });
+      await until(() => announced.length === 3);
+      assert.deepEqual(unpack(announced[2]!), forged);
+      connection.publish(subject, pack(forged), { reply: 'the.acknowledgment' });
+      const third = next();
+      await publishVersion(3);
+      assert.equal(await third, 3);
+    });
+
     it('the policy store sends watchers the current version first, then each newer one in rising order', async () => {
       await publishVersion(0);
       const seen: number[] = [];
