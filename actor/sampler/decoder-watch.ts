@@ -55,8 +55,8 @@ export class DecoderWatch {
 
 /**
  * How long threads of this process were ready to run and got no processor, as Linux counts it; on other systems
- * nothing is known and nothing is counted. A thread that waits for a lock, for the disk or for a message waits for no
- * processor, and one that loops gets one, as any other does.
+ * nothing is known and nothing is counted. A thread that is blocked by a lock, the disk or a missing message is not
+ * ready, so its time is not counted.
  */
 export class ProcessorWaits {
   #before = new Map<string, number>(); // by thread: its waits so far, in ns

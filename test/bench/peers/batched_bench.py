@@ -1,20 +1,14 @@
 """llama.cpp's llama-batched-bench: the difference between a run with few tokens and one with more, so that loading and
 reading the prompt, which all answers share, do not count. It draws tokens at random and computes no logprobs."""
 
-import argparse
 import json
 import resource
 import subprocess
 
-from rounds import difference, serve
+from rounds import decoding, difference, serve
 
-parser = argparse.ArgumentParser()
+parser = decoding()
 parser.add_argument("--program", required=True)
-parser.add_argument("--model", required=True, help="a GGUF file")
-parser.add_argument("--threads", type=int, default=1)
-parser.add_argument("--prompt", type=int, required=True)
-parser.add_argument("--group-size", type=int, required=True)
-parser.add_argument("--tokens", type=int, required=True)
 args = parser.parse_args()
 
 context = args.group_size * 256 * -(-(args.prompt + args.tokens + 4) // 256)

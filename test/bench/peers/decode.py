@@ -1,21 +1,15 @@
 """transformers decodes groups of answers: the model's own forward pass with its cache, every token drawn from the whole
 distribution and its logprob kept. The prompt of a group is read once. No adapter."""
 
-import argparse
 import time
 
 import torch
-from rounds import serve
+from rounds import decoding, serve
 from transformers import AutoModelForCausalLM
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--model", required=True)
+parser = decoding()
 parser.add_argument("--dtype", default="float32")
-parser.add_argument("--threads", type=int, default=1)
-parser.add_argument("--prompt", type=int, required=True, help="tokens of a prompt")
 parser.add_argument("--groups", type=int, default=1)
-parser.add_argument("--group-size", type=int, required=True)
-parser.add_argument("--tokens", type=int, required=True, help="tokens of an answer")
 parser.add_argument("--repeats", type=int, default=1)
 parser.add_argument("--counts-prompt", action="store_true", help="whether reading the prompt counts")
 args = parser.parse_args()

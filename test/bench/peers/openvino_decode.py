@@ -1,21 +1,15 @@
 """OpenVINO GenAI decodes a batch from a GGUF file, drawing every token from the whole distribution: the difference
 between few tokens and more, so that reading the prompts does not count. No adapter."""
 
-import argparse
 import time
 
 import numpy
 import openvino
 import openvino_genai
-from rounds import difference, serve
+from rounds import decoding, difference, serve
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--model", required=True, help="a GGUF file")
-parser.add_argument("--threads", type=int, default=1)
+parser = decoding()
 parser.add_argument("--vocabulary", type=int, required=True)
-parser.add_argument("--prompt", type=int, required=True)
-parser.add_argument("--group-size", type=int, required=True)
-parser.add_argument("--tokens", type=int, required=True)
 args = parser.parse_args()
 
 # 2026.4 dies of a division by zero on one thread (a SIGFPE that no Python sees), so it has two at least.

@@ -1,23 +1,17 @@
 """onnxruntime-genai decodes a batch with a model that its own builder made, drawing every token from the whole
 distribution. Reading the prompts does not count. No adapter."""
 
-import argparse
 import pathlib
 import subprocess
 import sys
 
 import numpy
 import onnxruntime_genai
-from rounds import serve, timed
+from rounds import decoding, serve, timed
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--model", required=True, help="a directory for its model, built if it is not there")
+parser = decoding()
 parser.add_argument("--source", required=True, help="a Hugging Face directory")
-parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--vocabulary", type=int, required=True)
-parser.add_argument("--prompt", type=int, required=True)
-parser.add_argument("--group-size", type=int, required=True)
-parser.add_argument("--tokens", type=int, required=True)
 args = parser.parse_args()
 
 folder = pathlib.Path(args.model)

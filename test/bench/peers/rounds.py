@@ -1,9 +1,21 @@
 """What the scripts of this folder share: each loads its model once, then measures one round for each line that it reads."""
 
+import argparse
 import json
 import os
 import sys
 import time
+
+
+def decoding():
+    """A parser of what every script that decodes is given: a model, and how many prompts and tokens of which length."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--prompt", type=int, required=True, help="tokens of a prompt")
+    parser.add_argument("--group-size", type=int, required=True)
+    parser.add_argument("--tokens", type=int, required=True, help="tokens of an answer")
+    return parser
 
 
 def timed(work):
