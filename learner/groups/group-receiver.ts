@@ -19,7 +19,7 @@ import type { NoSignalWatch } from '../stop/no-signal-watch.js';
 import type { Certificates } from '../audit/certificates.js';
 import { EarlyAnswers } from './early-answers.js';
 import type { GroupStats } from './group-stats.js';
-import type { TicketSource } from '../tickets/ticket-source.js';
+import type { TicketContent, TicketSource } from '../tickets/ticket-source.js';
 import type { UnackedGroups } from './unacked-groups.js';
 import { type ArrivedGroup, refusalReason, versionsOf } from './check-scored-group.js';
 
@@ -47,6 +47,8 @@ export interface GroupReceiverOptions {
   readonly groupStats: GroupStats;
   readonly noSignalStreak: Pick<NoSignalWatch, 'skipped' | 'admitted'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'died' | 'arrived'>;
+  /** Reports a ticket that has ended although no message of it says so. */
+  readonly onUnanswered: (ticket: TicketContent, reason: string) => void;
   readonly log: Logger;
   readonly maxEarlyBytes?: number; // of groups kept for tickets that are not issued yet
 }
@@ -208,9 +210,11 @@ export class GroupReceiver {
 
   /** Marks an awaited ticket that is in no queue as dead, so that another one replaces it. */
   recordLoss(order: number): void {
-    const { admission, changes } = this.#options;
+    const { admission, changes, tickets, onUnanswered } = this.#options;
+    const ticket = tickets.at(order, admission.table.entry(order)!.attempt);
     admission.table.markDead(order);
     countDroppedGroup('learner', 'lost');
+    onUnanswered(ticket, 'lost: it is in no queue, and nothing answered it');
     changes.notify();
   }
 
@@ -219,11 +223,14 @@ export class GroupReceiver {
    * A late answer is used if it arrives before the second attempt is issued, and dropped otherwise.
    */
   recordWithdrawal(order: number, attempt: number): void {
-    const { admission, changes } = this.#options;
+    const { admission, changes, tickets, onUnanswered } = this.#options;
     const entry = admission.table.entry(order);
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // it has just been answered
-    this.#giveUp(order, attempt);
+    const ticket = tickets.at(order, attempt);
+    const outcome = this.#giveUp(order, attempt);
     countDroppedGroup('actor', 'overdue');
+    if (outcome === 'gone')
+      onUnanswered(ticket, 'withdrawn twice: each time an actor held it too long');
     changes.notify();
   }
 

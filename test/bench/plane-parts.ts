@@ -103,6 +103,7 @@ async function learner(broker: Broker): Promise<void> {
     groupStats: new GroupStats(),
     noSignalStreak: new NoSignalWatch(0),
     brokenPolicy: { died: () => undefined, arrived: () => undefined },
+    onUnanswered: () => undefined,
   });
   const holdTimes = new HoldTimes({ leaseSeconds });
   const queues = new SessionQueues(

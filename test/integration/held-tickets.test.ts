@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
+import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
+import { readableId } from '../../shared/base/ticket-name.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Source } from '../../shared/broker/names.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
@@ -34,6 +36,15 @@ async function heldEvents({ events }: Broker): Promise<HeldEvent[]> {
   return held;
 }
 
+async function deaths({ deadLetters }: Broker): Promise<string[]> {
+  const found: string[] = [];
+  for await (const letter of deadLetters.past(AbortSignal.timeout(20_000))) {
+    const name = readableId(ticketOf(letter)!.ticketId);
+    found.push(`${letter.stage} ${name} of ${letter.subject.split('.')[2]!}: ${letter.reason}`);
+  }
+  return found;
+}
+
 describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
   it('a run revokes a held ticket, continues, and detects a lost ticket issued after it', async () => {
     await using ground = await TrainingGround.prepare('held');
@@ -52,6 +63,9 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
     assert.equal((await ground.metrics()).at(-1)!['dropped/actor/overdue'], 1);
     const [first] = await heldEvents(broker);
     assert.deepEqual([first?.split, first?.tickets, first?.limitSeconds], ['train', 1, 3]);
+    assert.deepEqual(await deaths(broker), [
+      'learner train-00000002 of tickets: lost: it is in no queue, and nothing answered it',
+    ]);
   });
 
   it('an evaluation finishes without held answers', async () => {

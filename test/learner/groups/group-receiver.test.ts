@@ -20,7 +20,7 @@ import type { Rollout } from '../../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
-import { orderOf } from '../../../shared/base/ticket-name.js';
+import { orderOf, readableId } from '../../../shared/base/ticket-name.js';
 import { messageIdOf, newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 import { runConfig, rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
@@ -54,6 +54,7 @@ class Bench {
   });
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
+  readonly unanswered: string[] = []; // tickets that ended without a message
   readonly accused: string[] = []; // actors reported for impossible logprobs or a wrong canary
   readonly certificates = new Certificates();
   readonly blamed: (string | undefined)[] = []; // the sender of each dead letter
@@ -99,6 +100,9 @@ class Bench {
       groupStats: this.groupStats,
       noSignalStreak: new NoSignalWatch(0),
       brokenPolicy: this.brokenPolicy,
+      onUnanswered: ({ ticketId, attempt, problemId }, reason) => {
+        this.unanswered.push(`${readableId(ticketId)}.${attempt} of ${problemId}: ${reason}`);
+      },
       vocabSize: 10,
       zeroVariance: settings.zeroVariance,
       isResumed,
@@ -674,6 +678,25 @@ describe('the group receiver and a withdrawn ticket', () => {
     ]);
     const { issued, stale, outstanding } = bench.admission.table.counts;
     assert.deepEqual([issued, stale, outstanding], [6, 2, 4]);
+  });
+
+  it('the second withdrawal of a ticket is reported, since no message tells that it has ended', async () => {
+    await bench.issue();
+    assert.deepEqual(bench.unanswered, []);
+    const { problemId } = bench.tickets.at(1, 1);
+    bench.receiver.recordWithdrawal(1, 1);
+    assert.deepEqual(bench.unanswered, [
+      `train-00000001.1 of ${problemId}: withdrawn twice: each time an actor held it too long`,
+    ]);
+  });
+
+  it('a lost ticket is reported as well', async () => {
+    await bench.issue();
+    const { problemId } = bench.tickets.at(2, 0);
+    bench.receiver.recordLoss(2);
+    assert.deepEqual(bench.unanswered, [
+      `train-00000002.0 of ${problemId}: lost: it is in no queue, and nothing answered it`,
+    ]);
   });
 
   it('an answer that arrives before the reissue makes the second attempt unnecessary', async () => {

@@ -114,6 +114,7 @@ export function startSession(
       log: silent,
       isBroken: () => Promise.resolve(true),
     }),
+    onUnanswered: () => undefined,
     vocabSize: 10,
     zeroVariance: 'refill',
     certificates: new Certificates(),
