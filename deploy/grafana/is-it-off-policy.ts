@@ -7,11 +7,13 @@ export const isItOffPolicy: Question = {
   panels: [
     {
       title: 'Staleness',
-      description: 'Mean age of the training data in steps, and its bound.',
+      description:
+        'Mean age of the training data in steps, its bound, and the age for which tickets are issued: less than the bound with auto.',
       unit: 'short',
       queries: [
         { promql: mean('rl_trained_staleness_steps', ['basis']), legend: '{{basis}}' },
         { promql: ofRun('rl_staleness_bound_steps'), legend: 'bound' },
+        { promql: ofRun('rl_ticket_bound_steps'), legend: 'tickets for' },
       ],
     },
     {
