@@ -31,10 +31,10 @@ measure() {
 }
 
 begin_or_continue sft smollm2-warm --data solver --train-size 8192 --batch-examples 32 --epochs 1 \
-  --checkpoint-every-steps 16 --eval-every-versions 64
+  --checkpoint-every-steps 16 --keep-every-steps 256 --eval-every-versions 64
 measure smollm2-warmed smollm2-warm latest
-begin_or_continue up smollm2-rl --from smollm2-warm --group-size 16 --groups-per-batch 8 --num-minibatches 2 \
-  --learning-rate 4e-5 --warmup-steps 10 \
-  --max-steps-off-policy 2 --max-steps 512 --checkpoint-every-steps 8 --eval-every-versions 128
+begin_or_continue up smollm2-rl --from smollm2-warm --group-size 16 --groups-per-batch 16 --num-minibatches 2 \
+  --learning-rate 1e-4 --warmup-steps 5 --entropy-bonus 0.05 --entropy-target 0.35 --replay-share 0.5 \
+  --max-steps-off-policy 2 --max-steps 128 --checkpoint-every-steps 4 --eval-every-versions 32
 measure smollm2-trained smollm2-rl latest
 measure smollm2-before smollm2-warm 0

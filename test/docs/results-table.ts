@@ -4,6 +4,7 @@ import { reportOf } from '../../tools/sweep/report.js';
 import { publishedResults, type RunResult } from '../../tools/sweep/results.js';
 import { type Choice, readSweepFile } from '../../tools/sweep/sweep-file.js';
 import { shownMeasure } from '../../tools/sweep/table.js';
+import { publishedModelTable } from './model-table.js';
 import { alignedTable, withSection } from './markdown-table.js';
 
 /** A table of a page, made from the committed results of an experiment. */
@@ -92,7 +93,10 @@ const tables: readonly ResultTable[] = [
   },
 ];
 
-export const resultPages = [...new Set(tables.map(({ page }) => page))];
+/** The page with the table of the published model. */
+const modelPage = 'docs/experiments.md';
+
+export const resultPages = [...new Set([...tables.map(({ page }) => page), modelPage])];
 
 /** The page with its tables as the committed results give them. */
 export async function updatedResults(name: string, page: string): Promise<string> {
@@ -101,7 +105,8 @@ export async function updatedResults(name: string, page: string): Promise<string
     const rows = await rowsOf(table);
     updated = withSection(updated, table.section, alignedTable([table.head, ...rows]));
   }
-  return updated;
+  if (name !== modelPage) return updated;
+  return withSection(updated, 'the published model', alignedTable(await publishedModelTable()));
 }
 
 async function rowsOf({ experiment, rows }: ResultTable): Promise<string[][]> {

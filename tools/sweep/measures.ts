@@ -72,8 +72,8 @@ export function scoresOf(
   return found && scoresIn(found, key);
 }
 
-/** @param key `sampled`, `greedy` or `pass@K`. */
-function scoresIn({ answers }: EvalResult, key: string): number[] {
+/** [P] the score of each problem. @param key `sampled`, `greedy` or `pass@K`. */
+export function scoresIn({ answers }: Pick<EvalResult, 'answers'>, key: string): number[] {
   const { correct, total } = key === 'greedy' ? answers.greedy : answers.sampled;
   const tries = Number(/^pass@(\d+)$/.exec(key)?.[1] ?? 1);
   return correct.map((right, i) => {

@@ -77,7 +77,8 @@ export function shownMeasure(measure: Measure, measured: Measured | undefined): 
   return `${number(mean)}${unit} (${number(low)} to ${number(high)}${seeds})`;
 }
 
-function shownPoints({ mean, low, high }: Estimate): string {
+/** A difference of shares in points, with its interval. */
+export function shownPoints({ mean, low, high }: Estimate): string {
   const points = (value: number) => `${value < 0 ? '−' : '+'}${Math.abs(100 * value).toFixed(1)}`;
   return `${points(mean)} (${points(low)} to ${points(high)})`;
 }
