@@ -47,7 +47,7 @@ export interface GroupReceiverOptions {
   readonly groupStats: GroupStats;
   readonly noSignalStreak: Pick<NoSignalWatch, 'skipped' | 'admitted'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'died' | 'arrived'>;
-  /** Reports a ticket that has ended although no message of it says so. */
+  /** Reports a ticket that has ended without a group or a dead letter. */
   readonly onUnanswered: (ticket: TicketContent, reason: string) => void;
   readonly log: Logger;
   readonly maxEarlyBytes?: number; // of groups kept for tickets that are not issued yet
