@@ -15,6 +15,7 @@ import { HoldTimes } from '../tickets/hold-times.js';
 import { UnackedGroups } from '../groups/unacked-groups.js';
 import type { RunWatch } from '../report/run-watch.js';
 import type { BatchPlan } from '../supervised/batch-plan.js';
+import { deadLetterTicket } from '../tickets/dead-letter-ticket.js';
 import type { TrainingClock } from './time-limits.js';
 import { auditLimits, selectionLimits } from '../settings/run-control.js';
 import { AdapterSupply } from '../publish/adapter-supply.js';
@@ -28,9 +29,7 @@ import { SelectionAudit } from '../audit/selection-audit.js';
 import { VersionAudit } from '../audit/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../stop/no-signal-watch.js';
-import { type TicketContent, TicketSource } from '../tickets/ticket-source.js';
-import { errorText } from '../../shared/base/errors.js';
-import { readableId } from '../../shared/base/ticket-name.js';
+import { TicketSource } from '../tickets/ticket-source.js';
 import { Changes } from '../../shared/base/changes.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { Broker } from '../../shared/broker/broker.js';
@@ -42,9 +41,7 @@ import type { Dataset } from '../../shared/tasks/dataset.js';
 import type { Examples } from '../../shared/tasks/examples/training-examples.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Canary } from '../../shared/wire/canary.js';
-import { encode } from '../../shared/wire/codec.js';
-import { Ticket } from '../../shared/wire/ticket.js';
-import { messageIdOf, type TicketIds } from '../../shared/wire/ticket-ids.js';
+import type { TicketIds } from '../../shared/wire/ticket-ids.js';
 
 /** Dependencies of one learner session. */
 export interface SessionOptions {
@@ -272,29 +269,4 @@ export function makeParts(
     receiver,
     learningRates,
   };
-}
-
-const UnissuedTicket = Ticket.omit({ issuedAtVersion: true, pinnedVersion: true });
-
-/**
- * Dead-letters a ticket that has ended without an answer, for people: the ledger already counts it. Not awaited, since tickets
- * must not wait for room in the stream.
- */
-async function deadLetterTicket(
-  { deadLetters, names }: Broker,
-  ticket: TicketContent,
-  reason: string,
-  log: Logger,
-): Promise<void> {
-  try {
-    const msgId = messageIdOf(ticket);
-    const subject = names.subjects.tickets('train');
-    const original = { subject, data: encode(UnissuedTicket, ticket), msgId };
-    await deadLetters.store('learner', reason, original, msgId);
-  } catch (caught) {
-    log.warn(
-      { ticketId: readableId(ticket.ticketId), reason: errorText(caught) },
-      'end of ticket not kept',
-    );
-  }
 }

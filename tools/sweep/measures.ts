@@ -72,7 +72,7 @@ export function scoresOf(
   return found && scoresIn(found, key);
 }
 
-/** [P] the score of each problem. @param key `sampled`, `greedy` or `pass@K`. */
+/** [P] the score of each problem; NaN where it was not answered often enough. @param key `sampled`, `greedy` or `pass@K`. */
 export function scoresIn({ answers }: Pick<EvalResult, 'answers'>, key: string): number[] {
   const { correct, total } = key === 'greedy' ? answers.greedy : answers.sampled;
   const tries = Number(/^pass@(\d+)$/.exec(key)?.[1] ?? 1);
