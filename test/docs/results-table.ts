@@ -46,6 +46,11 @@ const tables: readonly ResultTable[] = [
       { label: 'after ten minutes of RL', choice: { arm: 'RL' }, measures: after },
       { label: 'synchronous, 180 steps', choice: { arm: 'synchronous' }, measures: after },
       { label: 'no correction, 180 steps', choice: { arm: 'no correction' }, measures: after },
+      {
+        label: 'supervised on solutions',
+        choice: { arm: 'supervised' },
+        measures: after,
+      },
       { label: 'random reward', choice: { arm: 'random reward' }, measures: after },
       {
         label: 'pre-trained problems, before',
@@ -76,6 +81,20 @@ const tables: readonly ResultTable[] = [
       label,
       choice: { settings: label },
       measures: settingsMeasures,
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the exploration',
+    experiment: 'exploration',
+    head: ['', 'solved', 'greedily', 'in 16 tries', 'groups with signal', 'entropy'],
+    rows: ['default', 'bonus 0.1', 'bonus 0.4', 'temperature 1.3', 'by deviation'].map((label) => ({
+      label,
+      choice: { exploration: label },
+      measures: [
+        ...['solved', 'solved greedily', 'solved in 16 tries'],
+        ...['groups with signal', 'entropy at the end'],
+      ],
     })),
   },
   {
