@@ -130,7 +130,9 @@ export function offPolicyStatsByStaleness(
         current: current.subarray(start, end),
       };
       const staleness = stalenessOf(version);
-      byStaleness.set(staleness, [...(byStaleness.get(staleness) ?? []), run]);
+      const runs = byStaleness.get(staleness);
+      if (runs === undefined) byStaleness.set(staleness, [run]);
+      else runs.push(run);
     }
   }
   const stats = [...byStaleness].flatMap(([staleness, runs]): [number, OffPolicyStats][] => {

@@ -6,8 +6,9 @@ import { maxGroupSize, Ticket } from './ticket.js';
 type VersionRun = [version: number, tokens: number];
 
 /**
- * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Only the first
- * error is reported, because a message may contain a million of them.
+ * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Versions rise from run to run:
+ * a rollout only ever adopts newer ones, and a run for every token would make the learner's statistics of a long
+ * group take minutes. Only the first error is reported, because a message may contain a million of them.
  */
 const VersionRuns = z
   .custom<VersionRun[]>(
@@ -17,6 +18,7 @@ const VersionRuns = z
   .check(({ value, issues }) => {
     const complain = (path: number[], message: string) =>
       issues.push({ code: 'custom', input: value, path, message });
+    let before = -1;
     for (const [i, run] of (value as unknown[]).entries()) {
       if (!Array.isArray(run) || run.length !== 2) {
         return void complain([i], 'expected [version, number of tokens]');
@@ -25,10 +27,13 @@ const VersionRuns = z
       if (!isInteger(version, 0)) return void complain([i, 0], 'expected a version, from 0 on');
       if (!isInteger(tokens, 1))
         return void complain([i, 1], 'expected a number of tokens, from 1 on');
+      if (version <= before)
+        return void complain([i, 0], `expected a version above ${before}, that of the run before`);
+      before = version;
     }
   });
 
-function isInteger(value: unknown, least: number): boolean {
+function isInteger(value: unknown, least: number): value is number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= least;
 }
 

@@ -14,7 +14,10 @@ describe('the bound on the bytes of a group', () => {
       [512, 1],
     ] as const) {
       const most = Number.MAX_SAFE_INTEGER;
-      const versions = Array.from({ length }, (_, i): [number, number] => [most - i, 1]);
+      const versions = Array.from({ length }, (_, i): [number, number] => [
+        most - length + 1 + i,
+        1,
+      ]);
       const rollouts = Array.from({ length: groupSize }, () => rollout(length, { versions }));
       const long = { ticketId: 'i'.repeat(128), problemId: 'p'.repeat(256), order: most };
       const promptTokens = new Int32Array(1_000_000);

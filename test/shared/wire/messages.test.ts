@@ -83,7 +83,9 @@ describe('a rollout group', () => {
 
   it('a rollout is decoded unchanged with any tokens, logprobs and version runs', () => {
     const run = fc.tuple(fc.nat(1e6), fc.integer({ min: 1, max: 9 }));
-    const runs = fc.array(run, { minLength: 1, maxLength: 4 });
+    const runs = fc
+      .uniqueArray(run, { minLength: 1, maxLength: 4, selector: ([version]) => version })
+      .map((all) => all.sort(([a], [b]) => a - b));
     fc.assert(
       fc.property(runs, fc.integer(), (versions, seed) => {
         const length = versions.reduce((sum, [, count]) => sum + count, 0);
@@ -121,6 +123,11 @@ describe('a group with a million errors', () => {
       'runs of no tokens',
       () => withVersions(Array(million).fill([1, 0])),
       /rollouts\.0\.versions\.0\.1: expected a number of tokens/,
+    ],
+    [
+      'a run of the same version for every token',
+      () => withVersions(Array(million).fill([7, 1])),
+      /rollouts\.0\.versions\.1\.0: expected a version above 7, that of the run before$/,
     ],
     [
       'unknown fields',
