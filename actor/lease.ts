@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../shared/broker/broker.js';
 import { UserError } from '../shared/base/errors.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
-import type { ActorLease } from '../shared/wire/actor-lease.js';
+import type { ActorLease, WasteReason } from '../shared/wire/actor-lease.js';
 import type { Activity } from './activity.js';
 import type { PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
@@ -28,7 +28,7 @@ export function leaseOf(
       Partial<Pick<PolicyFollower, 'awaitsAdapter'>>;
     readonly activity: Pick<Activity, 'sampling' | 'idleSeconds'>;
     readonly groups: number; // sampled since it started
-    readonly abandoned: Readonly<Record<string, number>>; // tokens since it started, by reason
+    readonly abandoned: Readonly<Partial<Record<WasteReason, number>>>; // tokens since it started
   },
   now: number,
 ): ActorLease | undefined {

@@ -6,6 +6,7 @@ import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
 import type { SampledRollout } from '../shared/model/rollout-draft.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
+import type { WasteReason } from '../shared/wire/actor-lease.js';
 import { type Split, Ticket, ticketAttributes } from '../shared/wire/ticket.js';
 import { startSpan, type Span } from '../shared/service/telemetry/tracing.js';
 import { RolloutGroup, tokenCount } from '../shared/wire/rollout-group.js';
@@ -200,7 +201,7 @@ async function withAbortReason<T>(signal: AbortSignal, work: Promise<T>): Promis
   }
 }
 
-function wasteReason(reason: unknown): 'stale' | 'duplicate' | 'returned' {
+function wasteReason(reason: unknown): WasteReason {
   if (reason instanceof GroupStale) return 'stale';
   return reason instanceof TicketEnded ? 'duplicate' : 'returned'; // to be sampled by another
 }

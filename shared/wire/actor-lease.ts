@@ -21,6 +21,13 @@ export const EngineLease = z.strictObject({
 });
 export type EngineLease = z.infer<typeof EngineLease>;
 
+/** Why an actor has given up tokens that it drew. */
+export const WasteReason = z.enum(['stale', 'duplicate', 'returned']);
+export type WasteReason = z.infer<typeof WasteReason>;
+
+/** Far more tokens than an actor draws in its life; sums over thousands of leases are still exact. */
+const mostTokens = 2 ** 40;
+
 /** The lease that an actor renews every few seconds: the version that it uses and its current load. */
 export const ActorLease = z.strictObject({
   v: z.literal(1),
@@ -34,7 +41,7 @@ export const ActorLease = z.strictObject({
   firstToken: z // by the newest version that has drawn a token
     .strictObject({ version: z.int().nonnegative(), seconds }) // since the publication
     .optional(), // absent: no version published since it started
-  abandoned: z.record(z.string(), z.int().nonnegative()).optional(), // tokens given up since it started, by reason; absent: none
+  abandoned: z.partialRecord(WasteReason, count.max(mostTokens)).optional(), // tokens given up since it started; absent: none
   refused: z // the newest version, whose canary it does not reproduce
     .strictObject({
       version: z.int().nonnegative(),

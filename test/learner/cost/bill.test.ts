@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import { billOf, recordBill } from '../../../learner/cost/bill.js';
 import { Meter } from '../../../learner/cost/meter.js';
 import { Prices } from '../../../learner/settings/prices.js';
+import { ActorLease } from '../../../shared/wire/actor-lease.js';
 import type { Usage } from '../../../shared/wire/ledger.js';
 import { actorLease } from '../../support/messages.js';
 
@@ -85,6 +86,26 @@ describe('the meter of a run', () => {
     meter.measure([lease('a', 6, 130)]);
     meter.measure([lease('a', 0, 7)]); // another process
     assert.deepEqual(meter.totals.abandoned, { stale: 37 });
+  });
+
+  it('no claim of an actor makes a total that a checkpoint cannot hold', () => {
+    const meter = new Meter(() => 0);
+    const most = 2 ** 40;
+    const unlikely = Number.MAX_SAFE_INTEGER - 2 * most;
+    meter.resume({ ...usage, meter: { ...usage.meter, abandoned: { stale: unlikely } } });
+    meter.measure([lease('a', 1, 0)]);
+    for (let restart = 0; restart < 3; restart++) {
+      meter.measure([lease('a', 0, most)]);
+      meter.measure([lease('a', 1, most)]);
+    }
+    assert.deepEqual(meter.totals.abandoned, { stale: Number.MAX_SAFE_INTEGER });
+  });
+
+  it('a lease names only known reasons, and no more tokens than an actor draws in its life', () => {
+    const claim = (abandoned: object) => ActorLease.safeParse({ ...lease('a', 1), abandoned });
+    assert(claim({ stale: 2 ** 40, returned: 3 }).success);
+    assert(!claim({ stale: 2 ** 40 + 1 }).success);
+    assert(!claim({ [`reason ${'x'.repeat(9)}`]: 1 }).success);
   });
 
   it('the meter continues after a restart, and counts as undone what the checkpoint lacks', () => {
