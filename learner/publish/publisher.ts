@@ -295,10 +295,12 @@ export class Publisher {
   async retire(inUse: Iterable<number>): Promise<void> {
     const { broker, maxStepsOffPolicy, rewinds } = this.#options;
     const keep = new Set(inUse);
-    for (const { version } of await broker.actors.list()) {
-      if (version !== undefined) keep.add(version);
-    }
+    const leases = await broker.actors.list();
     const newest = this.#newestVersion; // read after the wait, during which a version may be published
+    for (const { version } of leases) {
+      // A version above the newest would make the store take one that is just being published for an old one.
+      if (version !== undefined && version <= newest) keep.add(version);
+    }
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
     for (let version = useful; version <= newest; version++) keep.add(version);
     this.#published.keep(keep);

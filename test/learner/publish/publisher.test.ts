@@ -9,9 +9,10 @@ import { encodeAdapter } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
 import { AdapterOutOfReach, BadRequest } from '../../../shared/tinker/errors.js';
+import type { ActorLease } from '../../../shared/wire/actor-lease.js';
 import { canaryDigest, type Canary } from '../../../shared/wire/canary.js';
 import { silent } from '../../support/broker.js';
-import { rolloutGroup, scoredGroup } from '../../support/messages.js';
+import { actorLease, rolloutGroup, scoredGroup } from '../../support/messages.js';
 import { tinySizes, warmAdapter } from '../../support/tiny-model.js';
 
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
@@ -134,12 +135,14 @@ const weightsOf = (version: number) => `tinker://run/sampler_weights/${version}`
 /** A publisher of ten versions whose backend deletes with `deletes`, and a manifest for each version. */
 async function bench(
   deletes: (path: string) => Promise<void>,
-  whileListing: (publisher: Publisher) => Promise<void> = () => Promise.resolve(),
+  whileListing: (publisher: Publisher) => Promise<unknown> = () => Promise.resolve(),
+  leases: readonly ActorLease[] = [],
 ) {
   let now = 0;
   const manifests = new Set<number>();
   const broker = { restorations: 0 };
   const checked: number[] = [];
+  const kept: number[][] = []; // at each retirement
   const policy = {
     isWhole: ({ version }: { version: number }) => {
       checked.push(version);
@@ -150,6 +153,7 @@ async function bench(
       return Promise.resolve(manifest);
     },
     async retire(keep: ReadonlySet<number>, forget: (manifest: object) => Promise<boolean>) {
+      kept.push([...keep]);
       for (const version of manifests) {
         if (keep.has(version)) continue;
         if (await forget({ version, samplerPath: weightsOf(version) })) manifests.delete(version);
@@ -159,7 +163,7 @@ async function bench(
   const publisher: Publisher = new Publisher({
     broker: Object.assign(broker, {
       policy,
-      actors: { list: () => whileListing(publisher).then(() => []) },
+      actors: { list: () => whileListing(publisher).then(() => leases) },
       events: { emit: () => Promise.resolve() },
     }) as never,
     client: {
@@ -187,7 +191,7 @@ async function bench(
   });
   for (let version = 0; version < 10; version++) await publisher.publish(version);
   const wait = (seconds: number) => (now += 1_000 * seconds);
-  return { publisher, manifests, checked, wait, outage: () => (broker.restorations += 1) };
+  return { publisher, manifests, checked, kept, wait, outage: () => (broker.restorations += 1) };
 }
 
 describe('the canary of a published version', () => {
@@ -262,6 +266,15 @@ describe('versions that NATS may have lost', () => {
     outage();
     await publisher.maintain();
     assert.equal(checked.at(-1), 11);
+  });
+});
+
+describe('versions that the leases of actors name', () => {
+  it('a version in a lease is kept, but none above the newest, which the store would take for the newest published', async () => {
+    const leases = [3, 9, 10, 10 ** 9].map((version) => actorLease({ version }));
+    const { publisher, kept } = await bench(() => Promise.resolve(), undefined, leases);
+    await publisher.retire([]);
+    assert.deepEqual(kept, [[3, 9]]);
   });
 });
 
