@@ -61,16 +61,25 @@ const actorStats = new StatTable<readonly ActorLease[]>([
 const everyMs = 5_000;
 const livenessMs = 10_000; // several renewals
 
+/** When an actor's lease was renewed. */
+interface Renewal {
+  readonly actor: string;
+  readonly lastSeenAt: number; // by the actor's clock
+  readonly noticedAt: number; // by the steady clock of this process
+}
+
 /** Polls the state of the run: the messages in its queues and the state of its actors. */
 export class RunWatch implements Disposable {
   #metrics: Readonly<Record<string, number>> = {};
   #live: readonly ActorLease[] = [];
+  #renewals: ReadonlyMap<string, Renewal> = new Map(); // by actor
   #polling: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
 
   constructor(
     private readonly broker: Pick<Broker, 'backlog' | 'actors'>,
     private readonly log: Logger,
+    private readonly now = () => performance.now(), // ms of a steady clock
   ) {
     this.#timer = setInterval(() => void this.poll(), everyMs);
   }
@@ -108,12 +117,27 @@ export class RunWatch implements Disposable {
         this.broker.backlog(),
         this.broker.actors.list(),
       ]);
-      const live = leases.filter(({ lastSeenAt }) => Date.now() - lastSeenAt <= livenessMs);
+      const now = this.now();
+      const renewals = leases.map((lease) => this.#renewalOf(lease, now));
+      this.#renewals = new Map(renewals.map((renewal) => [renewal.actor, renewal]));
+      const live = leases.filter((_, i) => now - renewals[i]!.noticedAt <= livenessMs);
       this.#live = live;
       this.#metrics = { ...queueMetrics(backlog), ...actorStats.record(live) };
     } catch (caught) {
       this.log.debug({ reason: errorText(caught) }, 'run not polled');
     }
+  }
+
+  /**
+   * A lease lives by the clock of this process, since that of another machine may be wrong. Only the first look at a
+   * lease goes by the time that it names: the actor may be long gone.
+   */
+  #renewalOf({ actor, lastSeenAt }: ActorLease, now: number): Renewal {
+    const before = this.#renewals.get(actor);
+    if (before?.lastSeenAt === lastSeenAt) return before;
+    const claimedAge = before === undefined ? Math.max(0, Date.now() - lastSeenAt) : 0;
+    const noticedAt = now - claimedAge;
+    return { actor, lastSeenAt, noticedAt };
   }
 }
 

@@ -52,6 +52,24 @@ describe('RunWatch', () => {
     assert.equal(metrics['actors/idle_seconds/publish'], 1);
   });
 
+  it('an actor whose clock is wrong counts as live for as long as it renews its lease', async () => {
+    let now = 1_000;
+    let lease = actorLease({ lastSeenAt: Date.now() - 3_600_000 }); // an hour behind
+    const actors = { list: () => Promise.resolve([lease]) } as never;
+    const read = { backlog: () => Promise.resolve(backlog), actors };
+    using watch = new RunWatch(read, silent, () => now);
+    await watch.poll();
+    assert.deepEqual(watch.live, []); // it may be long gone
+    lease = { ...lease, lastSeenAt: lease.lastSeenAt + 2_000 };
+    await watch.poll();
+    assert.deepEqual(watch.live, [lease.actor]);
+    lease = { ...lease, lastSeenAt: Date.now() + 3_600_000 }; // an hour ahead
+    await watch.poll();
+    now += 10_001;
+    await watch.poll();
+    assert.deepEqual(watch.live, []);
+  });
+
   it('the first-token delay is that of the slowest actor with the newest version', async () => {
     const drew = (version: number, seconds: number) =>
       actorLease({ firstToken: { version, seconds }, lastSeenAt: now });
