@@ -8,7 +8,6 @@ export type EvalEvent = Extract<RunEvent, { kind: 'eval' }>;
 export interface History {
   readonly steps: readonly StepEvent[]; // one a step, rising
   readonly evals: readonly EvalEvent[]; // in order of creation
-  readonly quarantined: readonly string[]; // actors
   readonly newest: StepEvent | undefined; // step, also one that the restored weights lack
 }
 
@@ -27,21 +26,18 @@ export async function readHistory(
   const seen = new AbortController();
   const steps = new Map<number, StepEvent>();
   const evals: EvalEvent[] = [];
-  const quarantined: string[] = [];
   let newest: StepEvent | undefined;
   for await (const event of events.read(seen.signal)) {
     if (event.kind === 'step') {
       steps.set(event.step, event);
       newest = event;
     } else if (event.kind === 'eval') evals.push(event);
-    else if (event.kind === 'quarantine') quarantined.push(event.actor);
     else if (event.kind === 'version' && event.version === announced) break;
   }
   seen.abort();
   return {
     steps: [...steps.values()].filter(({ step }) => step <= until).sort((a, b) => a.step - b.step),
     evals,
-    quarantined,
     newest,
   };
 }

@@ -61,6 +61,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   if (!opened.isResumed) await saveStart(parts, meter);
   await certificates.recall(broker.policy);
   await parts.adapters.open(await broker.policy.manifests());
+  // Before the first manifest, which names the quarantined actors.
+  for await (const { actor } of broker.events.every('quarantine')) audit.remember([actor]);
   await publisher.publish(version).catch((caught: unknown) => {
     if (!(caught instanceof VersionNotFinite)) throw caught;
     throw new UserError(
@@ -82,7 +84,6 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     'what the backend offers',
   );
   const past = await openPast(options, version, step, admission.limiter);
-  audit.remember(past.quarantined);
   checkpointer.remember(past.scores);
   let { totals } = past;
   meter.resume(opened.usage, past.newest?.metrics);

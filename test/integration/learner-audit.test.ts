@@ -51,6 +51,15 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
     // The other actor answered its last tickets.
     const lastOfIts = Math.max(...[...trainedBy.keys()].filter((order) => order % 3 === 0));
     assert.equal(trainedBy.get(lastOfIts - 3), 'honest');
+
+    const restartedAt = Date.now();
+    const restarted = ground.learner({ ...flags, 'max-steps': 13 });
+    for await (const manifest of ground.broker.policy.watch(new AbortController().signal)) {
+      if (manifest.publishedAt < restartedAt) continue;
+      assert.deepEqual(manifest.quarantined, ['tamperer']); // from the first manifest on
+      break;
+    }
+    assert.equal(await restarted.exitCode(), 0, restarted.errors + restarted.tail);
   });
 
   it('the audit quarantines an actor that samples at a wrong temperature', async () => {
