@@ -1,3 +1,4 @@
+import { addAbortListener, setMaxListeners } from 'node:events';
 import { GivenUp } from '../shared/wire/death-cause.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Ticket } from '../shared/wire/ticket.js';
@@ -55,6 +56,12 @@ export class EarlyCancel {
   /** @param signal ends the process. */
   watch(ticket: WorkTicket, signal: AbortSignal): WatchedTicket {
     const useless = new AbortController();
+    setMaxListeners(0, signal); // one for each ticket in progress is not a leak
+    // AbortSignal.any would leave an entry on the signal of the process for every ticket.
+    if (signal.aborted) useless.abort(signal.reason);
+    const link = addAbortListener(signal, () => {
+      useless.abort(signal.reason);
+    });
     let token: number | undefined;
     const check = (): void => {
       const reason = cancelReason(ticket, { by: this.#by, version: token }, this.#news);
@@ -63,13 +70,16 @@ export class EarlyCancel {
     this.#checks.add(check);
     check();
     return {
-      signal: AbortSignal.any([signal, useless.signal]),
+      signal: useless.signal,
       onDraw: (version) => {
         if (this.#by === 'newest') token = version;
         token ??= version;
         check();
       },
-      [Symbol.dispose]: () => this.#checks.delete(check),
+      [Symbol.dispose]: () => {
+        this.#checks.delete(check);
+        link[Symbol.dispose]();
+      },
     };
   }
 

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { describe, it } from 'node:test';
 import { EarlyCancel, GroupStale, TicketEnded } from '../../actor/early-cancel.js';
 import { ticket } from '../support/messages.js';
@@ -18,6 +19,21 @@ describe('work on a ticket, when a version is published', () => {
     const reason: unknown = work.signal.reason;
     assert(reason instanceof GroupStale);
     assert.deepEqual(reason.deathCause, { kind: 'outdated' });
+  });
+
+  it('work on a ticket ends with the process, for the same reason, and leaves nothing on the signal of the process', () => {
+    const cancel = new EarlyCancel();
+    const process = new AbortController();
+    const late = cancel.watch(fifth, process.signal);
+    {
+      using _done = cancel.watch(fifth, process.signal);
+      assert.equal(getEventListeners(process.signal, 'abort').length, 2);
+    }
+    assert.equal(getEventListeners(process.signal, 'abort').length, 1);
+    const reason = new Error('the process ends');
+    process.abort(reason);
+    assert.equal(late.signal.reason, reason);
+    assert.equal(cancel.watch(fifth, process.signal).signal.reason, reason); // one that comes later still
   });
 
   it('work on a ticket continues as long as its newest token may be trained on, where the bound holds for tokens', () => {
