@@ -21,7 +21,7 @@ export const Duration = z.object({
     .positive()
     .default(10)
     .describe(
-      'steps between checkpoints; a crash of the backend or the learner loses the steps since the last one.',
+      'steps between checkpoints; a crash of the backend or the learner loses the steps since the last one. One comes earlier if 8,192 groups wait for it.',
     ),
   keepEverySteps: int
     .min(0)

@@ -1,6 +1,7 @@
 import { Counter } from 'prom-client';
 import type { Changes } from '../../shared/base/changes.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
+import { groupsAwaitingCheckpoint } from '../../shared/broker/run-layout.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { startSpan } from '../../shared/service/telemetry/tracing.js';
 import { ticketAttributes } from '../../shared/wire/ticket.js';
@@ -102,6 +103,7 @@ export class StepPipeline {
   };
   #retired: Promise<void> = Promise.resolve(); // the newest retirement of old versions
   #isRetiring = false;
+  #savedStep = -Infinity; // the newest whose weights were saved
 
   constructor(options: StepPipelineOptions, giveUp: StopConditions) {
     this.#options = options;
@@ -120,8 +122,9 @@ export class StepPipeline {
     const { version } = admission;
     const before = this.#newest;
     const published = publisher.publish(version);
-    const saved =
-      sent.number % checkpointEverySteps === 0 ? checkpointer.save(sent.number) : undefined;
+    const isDue = sent.number % checkpointEverySteps === 0 || this.#isQueueFilling(sent.number);
+    const saved = isDue ? checkpointer.save(sent.number) : undefined;
+    if (isDue) this.#savedStep = sent.number;
     const confirmed = scope.track(this.#confirm(sent, version, saved, before));
     this.#newest = {
       published: scope.track(this.#awaitPublished(sent, version, published, before)),
@@ -148,6 +151,17 @@ export class StepPipeline {
       const state = checkpointer.save(step);
       await this.#trial.end({ step, state, consumed: this.#consumed() });
     } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'last steps not saved');
+  }
+
+  /**
+   * Whether so many groups wait for a checkpoint that the queue of scored groups would be full before the next
+   * regular one: no group could arrive any more, hence no step and no checkpoint follow. A saved state becomes the
+   * checkpoint once the step after it is judged, so one is not asked for again at once.
+   */
+  #isQueueFilling(step: number): boolean {
+    const { unacked, admission } = this.#options;
+    const waiting = unacked.covered((order) => admission.table.isConsumed(order)).length;
+    return waiting >= groupsAwaitingCheckpoint / 4 && step - this.#savedStep >= 3;
   }
 
   async #awaitPublished(

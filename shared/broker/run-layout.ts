@@ -69,6 +69,9 @@ const defaultAckWaitMs: Readonly<Record<Source, number>> = {
 
 const hourMs = 3_600_000;
 
+/** Scored groups that may wait for the checkpoint that acknowledges them, besides those of outstanding tickets. */
+export const groupsAwaitingCheckpoint = 32_768;
+
 /** How many values of each key the ledger keeps. */
 const ledgerHistory = 8;
 
@@ -117,7 +120,7 @@ export function streamSettings(
       max_msg_size: chunkBytes + 1_024, // headers count
     },
     // Trained groups stay until the checkpoint that consumed them, so many more than the capacity.
-    queue(streams.scored, 'scored', 2 * capacity + 32_768),
+    queue(streams.scored, 'scored', 2 * capacity + groupsAwaitingCheckpoint),
     {
       ...log(streams.dead, 'dead', 10_000),
       subjects: [everyDeadLetter(names)],

@@ -13,6 +13,8 @@ import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { LearningRateSchedule } from '../../../learner/step/learning-rate-schedule.js';
 import { StepPipeline } from '../../../learner/step/step-pipeline.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
+import { groupsAwaitingCheckpoint } from '../../../shared/broker/run-layout.js';
+import type { Lease } from '../../../shared/broker/delivery.js';
 import { Changes } from '../../../shared/base/changes.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
@@ -29,7 +31,7 @@ const config = runConfig({
 const progress = { progressBefore: 0, stepBefore: 0, maxSteps: 4, maxSeconds: Infinity };
 
 /** A pipeline whose backend answers at once, and what it told the others. */
-function setUp(scope: TaskScope) {
+function setUp(scope: TaskScope, checkpointEverySteps = 1) {
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps: 4 },
     { step: 0, version: 0 },
@@ -42,9 +44,11 @@ function setUp(scope: TaskScope) {
   const told = {
     audited: [] as number[], // the versions that trained
     steps: [] as StepEvent[],
+    saved: [] as number[], // steps
     written: [] as Consumed[],
     retired: [] as number[][], // the versions to keep, at each retirement
   };
+  const unacked = new UnackedGroups();
   const pipeline = new StepPipeline(
     {
       config,
@@ -52,18 +56,21 @@ function setUp(scope: TaskScope) {
       admission,
       tickets,
       changes: new Changes(),
-      unacked: new UnackedGroups(),
+      unacked,
       account: new TokenAccount(),
       meter: new Meter(() => 0),
       groupStats: new GroupStats(),
       idle: new IdleClock(() => 0),
       learningRates: new LearningRateSchedule(config, progress, () => 0),
-      checkpointEverySteps: 1,
+      checkpointEverySteps,
       checkpointer: {
-        save: () => ({
-          write: (consumed: Consumed) => Promise.resolve(void told.written.push(consumed)),
-          discard: () => Promise.resolve(),
-        }),
+        save: (step: number) => {
+          told.saved.push(step);
+          return {
+            write: (consumed: Consumed) => Promise.resolve(void told.written.push(consumed)),
+            discard: () => Promise.resolve(),
+          };
+        },
       } as never,
       publisher: {
         publish: () => Promise.resolve(),
@@ -104,7 +111,7 @@ function setUp(scope: TaskScope) {
     } as never);
     await pipeline.drained();
   };
-  return { pipeline, step, told };
+  return { pipeline, step, told, unacked };
 }
 
 describe('the step pipeline, for steps of one group', () => {
@@ -155,6 +162,25 @@ describe('the step pipeline, for steps of one group', () => {
       curriculum!.tried.reduce((sum, [, count]) => sum + count, 0),
     );
     assert.deepEqual(rollouts, [2, 4]);
+  });
+
+  it('a checkpoint comes early, once a quarter of the groups that the queue has room for wait for one', async () => {
+    await using scope = new TaskScope();
+    const { step, told, unacked } = setUp(scope, 100);
+    const wait = (seq: number) => {
+      unacked.hold({ seq } as Lease, undefined, `group ${seq}`);
+      unacked.replace(seq, `group ${seq}`);
+    };
+    for (let seq = 1; seq < groupsAwaitingCheckpoint / 4; seq++) wait(seq);
+    await step();
+    assert.deepEqual(told.saved, []);
+    wait(groupsAwaitingCheckpoint / 4);
+    for (let i = 0; i < 2; i++) await step();
+    assert.deepEqual(told.saved, [2]); // step 3 judges it, and none is saved meanwhile
+    assert.deepEqual(
+      told.written.map(({ step, messages }) => [step, messages.length]),
+      [[2, groupsAwaitingCheckpoint / 4]],
+    );
   });
 
   it('retirement keeps the versions at which outstanding tickets were issued, and those of evaluations', async () => {
