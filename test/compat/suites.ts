@@ -15,6 +15,7 @@ import { tuftNumbers } from './tuft/numbers.js';
 import { tuftRestart } from './tuft/restart.js';
 import { tuftTraining } from './tuft/training.js';
 import { timedVersions } from './vllm/exactness.js';
+import { testLargeAdapters } from './vllm/large-adapter.js';
 import { testVllm } from './vllm/training.js';
 
 /**
@@ -92,6 +93,12 @@ export const suites: readonly Suite[] = [
       'npm start samples with a real vLLM, across its death, with the logprobs of the trainer',
     run: testVllm,
     limitMinutes: 40 + timedVersions / 5,
+  },
+  {
+    name: 'vllm-adapter',
+    proves: 'versions with large adapters are drawn with 1.5 s after their manifests',
+    run: testLargeAdapters,
+    limitMinutes: 40,
   },
   {
     name: 'gpu-test',

@@ -53,7 +53,16 @@ export async function vllmPython({ python, signal, note }: SuiteContext): Promis
   return join(home, 'bin/python');
 }
 
-/** A real vLLM that serves the shipped model in float32, ended with its scope. */
+/** What a vLLM serves, if not the shipped model. */
+export interface VllmOptions {
+  readonly modelDir: string;
+  readonly rank: number; // the largest of its adapters
+  readonly maxLength: number; // tokens
+}
+
+const shippedModel: VllmOptions = { modelDir: embeddedModelPath, rank: 32, maxLength: 64 };
+
+/** A real vLLM that serves a model in float32, ended with its scope. */
 export class VllmProcess implements AsyncDisposable {
   #child: ChildProcess | undefined;
   #output = '';
@@ -62,10 +71,16 @@ export class VllmProcess implements AsyncDisposable {
     private readonly python: string,
     private readonly signal: AbortSignal,
     private readonly port: number,
+    private readonly options: VllmOptions,
   ) {}
 
-  static async start(python: string, signal: AbortSignal): Promise<VllmProcess> {
-    const server = new VllmProcess(python, signal, await freePort());
+  static async start(
+    python: string,
+    signal: AbortSignal,
+    options: Partial<VllmOptions> = {},
+  ): Promise<VllmProcess> {
+    const all = { ...shippedModel, ...options };
+    const server = new VllmProcess(python, signal, await freePort(), all);
     await server.start();
     return server;
   }
@@ -76,13 +91,19 @@ export class VllmProcess implements AsyncDisposable {
 
   /** Starts it, or starts it again; resolves once it answers. */
   async start(): Promise<void> {
+    const { modelDir, rank, maxLength } = this.options;
     const flags = [
       ...['--host=127.0.0.1', `--port=${this.port}`, '--served-model-name=base'],
-      ...['--dtype=float32', '--max-model-len=64', '--enforce-eager', '--enable-scale-out'],
-      ...['--enable-lora', '--max-loras=6', '--max-lora-rank=32'],
+      ...[
+        '--dtype=float32',
+        `--max-model-len=${maxLength}`,
+        '--enforce-eager',
+        '--enable-scale-out',
+      ],
+      ...['--enable-lora', '--max-loras=6', `--max-lora-rank=${rank}`],
       '--logprobs-mode=processed_logprobs',
     ];
-    const module = ['-m', 'vllm.entrypoints.cli.main', 'serve', embeddedModelPath];
+    const module = ['-m', 'vllm.entrypoints.cli.main', 'serve', modelDir];
     const child = spawn(this.python, [...module, ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // its workers are in its process group
