@@ -135,10 +135,11 @@ export class EngineSampler implements Sampler {
     const segmentTokens = policy.adoptsNewer || isCutLater ? this.options.segmentTokens : 0;
     const endAtMs = this.#now() + 1_000 * rolloutSeconds;
     using place = this.#engine.place();
+    await using calls = new TaskScope(signal); // a rollout that fails ends the others of its group
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
       progress?.onDraw(version);
-      const segments = await this.#call(place, version, part, signal);
+      const segments = await this.#call(place, version, part, calls.signal);
       drawn += segments.reduce((sum, { tokens }) => sum + tokens.length, 0);
       return segments;
     };
@@ -148,7 +149,8 @@ export class EngineSampler implements Sampler {
       return await Promise.all(
         starts.map((segment, index) => {
           const rollout = this.#end(appendSegment(undefined, segment, policy.version), request);
-          return this.#complete(rollout, { request, index, policy, segmentTokens, endAtMs }, call);
+          const context = { request, index, policy, segmentTokens, endAtMs };
+          return calls.track(this.#complete(rollout, context, call));
         }),
       );
     } catch (error) {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import { TinkerEngine } from '../../../actor/sampler/tinker-engine.js';
@@ -43,6 +44,37 @@ describe('a sampler whose backend never answers a call', () => {
     const policy = { version: 3, adoptsNewer: false };
     await assert.rejects(sampler.sample(request, policy, signal), StillPending);
     assert(server.sent('retrieve_future').length < 40);
+  });
+});
+
+describe('a group of which one rollout cannot be continued', () => {
+  it('the calls for its other rollouts are ended for the same reason', async () => {
+    const failure = new Error('this call fails');
+    const ended: unknown[] = []; // the reasons of calls that were ended
+    let calls = 0;
+    const generate = (_: number, { count }: typeof request, __: number, signal: AbortSignal) => {
+      calls += 1;
+      const tokens = { tokens: Int32Array.of(7), logprobs: Float32Array.of(-1) };
+      if (calls === 1)
+        return Promise.resolve(Array(count).fill({ ...tokens, stopReason: 'length' }));
+      if (calls === 2) return Promise.reject(failure);
+      return once(signal, 'abort').then(() => {
+        ended.push(signal.reason);
+        throw signal.reason;
+      });
+    };
+    const engine = {
+      place: () => ({ generate, [Symbol.dispose]: () => undefined }),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    };
+    await using sampler = new EngineSampler(engine as never, {
+      ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 1, log: silent },
+    });
+    sampler.admit(1);
+    const policy = { version: 1, adoptsNewer: true };
+    const { signal } = new AbortController();
+    await assert.rejects(sampler.sample({ ...request, count: 3 }, policy, signal), failure);
+    assert.deepEqual(ended, [failure, failure]);
   });
 });
 
