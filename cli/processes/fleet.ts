@@ -238,6 +238,11 @@ export class Fleet implements AsyncDisposable {
     again?: (signal: AbortSignal) => Promise<ManagedProcess>,
   ): Promise<void> {
     for (let [process, restarts] = [first, 0]; ;) {
+      if (this.#isStopping()) {
+        // It came up when those that run were already being stopped, so it is not among them.
+        await process.stop(member.stopGraceMs, this.#hurry);
+        return;
+      }
       this.#running.set(name, { member, process });
       const exit = await process.exited;
       const isRenewed = this.#renewing.delete(name);

@@ -178,6 +178,25 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.equal(await log('actor-0'), 'new\n');
   });
 
+  it('a server that comes up again while the fleet is being stopped is ended too', async () => {
+    const launch = () =>
+      new ManagedProcess(
+        { file: process.execPath, args: ['--eval', 'setInterval(() => {}, 1e6)'] },
+        fleet.logPath('server'),
+      );
+    const place = { stopRank: 2, stopGraceMs: 1_000 };
+    let late: ManagedProcess | undefined;
+    const stopped = new Promise<void>((resolve, reject) => {
+      fleet.adopt('server', launch(), place, () => {
+        fleet.stop().then(resolve, reject);
+        return Promise.resolve((late = launch()));
+      });
+    });
+    void fleet.renew('server', 1_000);
+    await stopped;
+    assert(!isRunning(late!.pid!));
+  });
+
   it('a member that the old process refused for good is started once more after its renewal', async () => {
     const runs = { PORT: '0', RUNS: join(folder, 'runs') };
     const program = `const { appendFileSync, readFileSync } = require('node:fs');
