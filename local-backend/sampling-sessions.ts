@@ -254,9 +254,12 @@ function logprobsFrom(count: number, logprobs: Float32Array): Float32Array {
 
 /** The most probable tokens of a prompt whose first `count` positions are not scored. */
 function afterUnscored(count: number, { k, tokens, logprobs }: TopTokens): TopTokens {
-  const all = new Float32Array(count * k + logprobs.length).fill(noLogprob);
-  all.set(logprobs, count * k);
-  return { k, tokens: Int32Array.of(...new Int32Array(count * k), ...tokens), logprobs: all };
+  const skipped = count * k;
+  const allLogprobs = new Float32Array(skipped + logprobs.length).fill(noLogprob);
+  allLogprobs.set(logprobs, skipped);
+  const allTokens = new Int32Array(skipped + tokens.length);
+  allTokens.set(tokens, skipped);
+  return { k, tokens: allTokens, logprobs: allLogprobs };
 }
 
 /** The samples of a prompt that takes all positions of the model. */
