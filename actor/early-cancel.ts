@@ -56,8 +56,8 @@ export class EarlyCancel {
   /** @param signal ends the process. */
   watch(ticket: WorkTicket, signal: AbortSignal): WatchedTicket {
     const useless = new AbortController();
-    setMaxListeners(0, signal); // one for each ticket in progress is not a leak
-    // AbortSignal.any would leave an entry on the signal of the process for every ticket.
+    // AbortSignal.any would leave an entry on the signal of the process for every ticket; this one is removed.
+    setMaxListeners(0, signal); // one listener per ticket in progress is not a leak
     if (signal.aborted) useless.abort(signal.reason);
     const link = addAbortListener(signal, () => {
       useless.abort(signal.reason);

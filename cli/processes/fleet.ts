@@ -239,7 +239,7 @@ export class Fleet implements AsyncDisposable {
   ): Promise<void> {
     for (let [process, restarts] = [first, 0]; ;) {
       if (this.#isStopping()) {
-        // It came up when those that run were already being stopped, so it is not among them.
+        // `stop` has listed the processes that it ends, and this one came up afterwards.
         await process.stop(member.stopGraceMs, this.#hurry);
         return;
       }

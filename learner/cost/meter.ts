@@ -1,4 +1,4 @@
-import type { ActorLease, WasteReason } from '../../shared/wire/actor-lease.js';
+import { type ActorLease, WasteReason } from '../../shared/wire/actor-lease.js';
 import type { MeterTotals, Usage } from '../../shared/wire/ledger.js';
 
 type Roles = MeterTotals['seconds'];
@@ -107,8 +107,10 @@ export class Meter {
     if (before === undefined || lease.abandoned === undefined) return;
     const isRestarted = lease.groups < before.groups;
     const abandoned = { ...this.#totals.abandoned };
-    for (const [reason, tokens] of Object.entries(lease.abandoned)) {
-      const known = isRestarted ? 0 : (before.abandoned?.[reason as WasteReason] ?? 0);
+    for (const reason of WasteReason.options) {
+      const tokens = lease.abandoned[reason];
+      if (tokens === undefined) continue;
+      const known = isRestarted ? 0 : (before.abandoned?.[reason] ?? 0);
       const total = (abandoned[reason] ?? 0) + Math.max(0, tokens - known);
       // A checkpoint holds exact integers only, and an actor may claim anything.
       abandoned[reason] = Math.min(total, Number.MAX_SAFE_INTEGER);

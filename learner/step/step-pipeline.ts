@@ -154,9 +154,9 @@ export class StepPipeline {
   }
 
   /**
-   * Whether so many groups wait for a checkpoint that the queue of scored groups would be full before the next
-   * regular one: no group could arrive any more, hence no step and no checkpoint follow. A saved state becomes the
-   * checkpoint once the step after it is judged, so one is not asked for again at once.
+   * Whether the groups that wait for a checkpoint take up a quarter of their room in the queue of scored groups. Once
+   * that queue is full, no group arrives any more, so no step and no checkpoint would ever follow. A saved state becomes
+   * the checkpoint when the step after it is judged; until then no other is saved.
    */
   #isQueueFilling(step: number): boolean {
     const { unacked, admission } = this.#options;

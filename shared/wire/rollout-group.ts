@@ -6,9 +6,9 @@ import { maxGroupSize, Ticket } from './ticket.js';
 type VersionRun = [version: number, tokens: number];
 
 /**
- * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Versions rise from run to run:
- * a rollout only ever adopts newer ones, and a run for every token would make the learner's statistics of a long
- * group take minutes. Only the first error is reported, because a message may contain a million of them.
+ * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Versions rise from run to run,
+ * since a rollout only ever adopts newer ones. So an actor cannot send a run for every token, with which the learner's
+ * statistics of one long group would take minutes. Only the first error is reported, because a message may contain a million of them.
  */
 const VersionRuns = z
   .custom<VersionRun[]>(
