@@ -83,7 +83,13 @@ export class TinkerClient implements AsyncDisposable {
       };
       const session = await Session.open(http, scope.signal);
       const pollsTogether = config.sample_use_retrieve_futures;
-      const dialect = { chunks, pollsTogether, isJsonOnly: false, carriers: new Map() };
+      const dialect = {
+        chunks,
+        pollsTogether,
+        cancelsSamples: true,
+        isJsonOnly: false,
+        carriers: new Map(),
+      };
       return new TinkerClient(options, http, dialect, models, session, scope);
     } catch (caught) {
       await scope[Symbol.asyncDispose]();
@@ -168,8 +174,7 @@ export class TinkerClient implements AsyncDisposable {
 
   /** Creates a sampler for a session, which any process may have opened. */
   sampler(samplingSessionId: string): Sampler {
-    const { signal } = this.#scope;
-    return new Sampler(samplingSessionId, this.http, signal, this.dialect.pollsTogether);
+    return new Sampler(samplingSessionId, this.http, this.#scope.signal, this.dialect);
   }
 
   /** Asks which optional calls the server has. Changes nothing there. */

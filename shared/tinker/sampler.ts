@@ -1,10 +1,11 @@
 import { randomInt } from 'node:crypto';
 import { TaskScope } from '../base/task-scope.js';
 import { UntypedFuture } from './api.js';
-import { requestsOfAClient, SampleRequest } from './sampling-api.js';
-import { BadAnswer, RunLost } from './errors.js';
+import { CancelFutureRequest, requestsOfAClient, SampleRequest } from './sampling-api.js';
+import { BadAnswer, hasNoSuchCall, RunLost, StillPending } from './errors.js';
 import { defaultDeadlineMs, retrieve } from './future.js';
 import type { TinkerHttp } from './http.js';
+import type { Dialect } from './operations.js';
 import { sampleType } from './result-types.js';
 import { SamplingPoller } from './sampling-poller.js';
 import type { SampledSequence, SampleResult, TopTokens } from './types.js';
@@ -31,18 +32,18 @@ export class Sampler {
   #seqId: number;
   readonly #poller: SamplingPoller | undefined;
 
-  /** @param pollsTogether whether the server has one poll for all samples of a client. */
   constructor(
     readonly samplingSessionId: string,
     private readonly http: TinkerHttp,
     private readonly clientSignal: AbortSignal,
-    pollsTogether: boolean,
+    private readonly dialect: Pick<Dialect, 'pollsTogether' | 'cancelsSamples'>,
   ) {
     // Several processes share a session, and a server may treat a repeated id as a copy of the same request, so
     // each client counts from a random start. Two that draw the same clone see, and ignore, each other's results.
     const clone = 1 + randomInt(maxClones);
     this.#seqId = clone * requestsOfAClient + randomInt(400) * 2 ** 21;
-    if (pollsTogether) this.#poller = new SamplingPoller(http, { samplingSessionId, clone });
+    if (dialect.pollsTogether)
+      this.#poller = new SamplingPoller(http, { samplingSessionId, clone });
   }
 
   /**
@@ -148,6 +149,7 @@ export class Sampler {
         this.#poller?.retrieved(requestId);
         return result;
       } catch (error) {
+        if (signal.aborted || error instanceof StillPending) void this.#cancel(requestId);
         // The future was lost, for instance in a server restart; the session may still exist.
         if (!(error instanceof RunLost) || attempt === maxAttempts) throw error;
         this.http.log.warn(
@@ -170,6 +172,20 @@ export class Sampler {
       signal,
     );
     return answer.parse(UntypedFuture).request_id;
+  }
+
+  /** Asks the server not to draw what nobody waits for any more; it may have ended or lack the call. */
+  async #cancel(requestId: string): Promise<void> {
+    if (!this.dialect.cancelsSamples || this.clientSignal.aborted) return;
+    const json = CancelFutureRequest.parse({ request_id: requestId });
+    const path = '/api/v1/cancel_future';
+    const request = { operation: 'cancel_future', path, body: { json }, timeoutMs: 10_000 };
+    try {
+      const answer = await this.http.send(request, this.clientSignal);
+      if (!answer.isOk && hasNoSuchCall(answer.failure)) this.dialect.cancelsSamples = false;
+    } catch {
+      // The sample then runs to its end, as without this call.
+    }
   }
 
   #unexpected(detail: string): BadAnswer {

@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { BadAnswer, RunLost, StillPending } from '../../../shared/tinker/errors.js';
+import type { TinkerClient } from '../../../shared/tinker/client.js';
+import { until } from '../../support/broker.js';
 import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 
 const sequence = {
@@ -62,6 +64,45 @@ describe('a sampler', () => {
     const asked = client.sampler('shared').sample({ ...options, deadlineMs: 400 });
     await assert.rejects(asked, (error) => error instanceof StillPending);
     assert(server.sent('retrieve_future').length < 20);
+  });
+
+  describe('whose sample nobody waits for any more', () => {
+    const pending = { json: { type: 'try_again', request_id: 'x', queue_state: 'active' } };
+    const abandon = async (server: ScriptedServer, client: TinkerClient) => {
+      const stop = new AbortController();
+      server.on('POST retrieve_future', () => {
+        stop.abort(new Error('too old'));
+        return pending;
+      });
+      const asked = client.sampler('shared').sample({ ...options, signal: stop.signal });
+      await assert.rejects(asked, /too old/);
+    };
+
+    it('a sampler cancels it at the server, after a deadline too', async () => {
+      await using server = await ScriptedServer.start();
+      server.script('POST asample', accepted);
+      server.script('POST cancel_future', { status: 204, headers: {} });
+      const { client } = await connectTo(server);
+      await using _closed = client;
+      await abandon(server, client);
+      await until(() => server.sent('cancel_future').length === 1);
+      server.script('POST retrieve_future', pending);
+      const late = client.sampler('shared').sample({ ...options, deadlineMs: 400 });
+      await assert.rejects(late, StillPending);
+      await until(() => server.sent('cancel_future').length === 2);
+      const ids = server.sent('cancel_future').map(({ json }) => json);
+      assert.deepEqual(ids, [{ request_id: 'sample' }, { request_id: 'sample' }]);
+    });
+
+    it('a sampler asks no more once a server has shown that it lacks the call', async () => {
+      await using server = await ScriptedServer.start();
+      server.script('POST asample', accepted);
+      const { client } = await connectTo(server);
+      await using _closed = client;
+      for (let i = 0; i < 10; i++) await abandon(server, client);
+      const asked = server.sent('cancel_future').length;
+      assert(asked >= 1 && asked < 10, `${asked} times`); // the next may be given up before the first answer arrives
+    });
   });
 
   it('a sampler counts from its own first id, since others share the session', async () => {
