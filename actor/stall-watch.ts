@@ -33,6 +33,12 @@ export class StallWatch {
     this.#silent = 0;
   }
 
+  /** Makes the limit at least twice a time that exceeded it, up to the first limit: the work may have grown. */
+  exceeded(seconds: number): void {
+    const limit = Math.min(2 * seconds, this.#firstSeconds);
+    this.#longest = Math.max(limit / StallWatch.factor, this.#longest ?? 0);
+  }
+
   /** Resets the silence, because there was nothing to do. */
   idle(): void {
     this.#silent = 0;

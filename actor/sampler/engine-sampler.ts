@@ -242,10 +242,18 @@ export class EngineSampler implements Sampler {
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
     return this.#repeated(version, signal, async () => {
-      const startedAt = performance.now();
-      const sequences = await place.generate(version, request, this.#limitMs, signal);
-      this.#stalls.progressed((performance.now() - startedAt) / 1_000);
-      return sequences;
+      const limitMs = this.#limitMs;
+      const startedAt = this.#now();
+      const seconds = () => (this.#now() - startedAt) / 1_000;
+      try {
+        const sequences = await place.generate(version, request, limitMs, signal);
+        this.#stalls.progressed(seconds());
+        return sequences;
+      } catch (error) {
+        // When answers have become longer, none would ever end within the same limit.
+        if (!signal.aborted && seconds() >= limitMs / 1_000) this.#stalls.exceeded(seconds());
+        throw error;
+      }
     });
   }
 

@@ -168,7 +168,8 @@ export class Replica {
         return await ask();
       });
     } catch (error) {
-      if (call.signal.aborted) void this.server.abort({ id, request }).catch(() => undefined);
+      const isGivenUp = call.signal.aborted || error instanceof EngineDown; // it may still be drawing
+      if (isGivenUp) void this.server.abort({ id, request }).catch(() => undefined);
       throw error;
     } finally {
       this.#calls--;

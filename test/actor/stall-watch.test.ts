@@ -30,4 +30,17 @@ describe('a watch for a sampler that hangs', () => {
     watch.progressed();
     assert.equal(watch.limit, 300);
   });
+
+  it('the watch makes its limit twice the time that exceeded it, up to the first limit', () => {
+    const watch = new StallWatch(undefined, 600);
+    watch.progressed(1);
+    watch.exceeded(61);
+    watch.exceeded(60); // another call with the same limit
+    assert.equal(watch.limit, 122);
+    watch.exceeded(500);
+    assert.equal(watch.limit, 600);
+    const fixed = new StallWatch(10, 600);
+    fixed.exceeded(10);
+    assert.equal(fixed.limit, 10);
+  });
 });

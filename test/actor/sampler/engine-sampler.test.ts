@@ -47,6 +47,37 @@ describe('a sampler whose backend never answers a call', () => {
   });
 });
 
+describe('a sampler whose answers become longer', () => {
+  it('a call that exceeds its limit is tried again with twice the time, until it ends', async () => {
+    let clock = 0;
+    const needed = [1_000, 300_000, 300_000, 300_000, 300_000]; // ms of each call
+    const limits: number[] = [];
+    const generate = (_: number, { count }: typeof request, limitMs: number) => {
+      limits.push(limitMs);
+      const takes = needed.shift()!;
+      clock += Math.min(takes, limitMs);
+      if (takes > limitMs) return Promise.reject(new Error('no answer in time'));
+      const tokens = { tokens: Int32Array.of(7), logprobs: Float32Array.of(-1) };
+      return Promise.resolve(Array(count).fill({ ...tokens, stopReason: 'stop' }));
+    };
+    const engine = {
+      place: () => ({ generate, [Symbol.dispose]: () => undefined }),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    };
+    await using sampler = new EngineSampler(engine as never, {
+      ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 0, log: silent },
+      now: () => clock,
+    });
+    sampler.admit(1);
+    const policy = { version: 1, adoptsNewer: false };
+    const sample = () => sampler.sample(request, policy, new AbortController().signal);
+    await sample();
+    for (let i = 0; i < 3; i++) await assert.rejects(sample(), /no answer in time/);
+    await sample();
+    assert.deepEqual(limits, [3_600_000, 60_000, 120_000, 240_000, 480_000]);
+  });
+});
+
 describe('a group of which one rollout cannot be continued', () => {
   it('the calls for its other rollouts are ended for the same reason', async () => {
     const failure = new Error('this call fails');

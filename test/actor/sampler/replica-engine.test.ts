@@ -271,7 +271,7 @@ describe('a call that ends early', () => {
     release();
   });
 
-  it('an engine that does not answer within the limit is out of use until it answers again', async () => {
+  it('an engine that does not answer within the limit is out of use until it answers again, and told to abort', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
@@ -281,6 +281,7 @@ describe('a call that ends early', () => {
     using place = engine.place();
     await assert.rejects(place.generate(1, groupRequest, 50, signal), /no answer within/);
     assert.match(engine.trouble ?? '', /no answer within/);
+    await until(() => twin.sent('/inference/v1/abort_requests').length === 1);
     release();
   });
 });
