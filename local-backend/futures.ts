@@ -8,14 +8,18 @@ export type Outcome<T> =
   | { readonly isOk: true; readonly value: T }
   | { readonly isOk: false; readonly error: string; readonly category: 'user' | 'server' };
 
-export interface FutureLimits {
+export interface FutureLimits<T> {
   /** How long a result is kept after its first fetch, in case that response was lost. */
   readonly keepFetchedMs: number;
   /** How long a result is kept for its first fetch. */
   readonly keepUnfetchedMs: number;
+  /** The most bytes that the results of all owners take together; beyond it the oldest are dropped. */
+  readonly ownedBytes: number;
+  readonly bytesOf: (result: T) => number;
 }
 
 const sweepEveryMs = 1_000;
+const bytesOfEntry = 1_024; // of a future besides its result, generously
 
 interface Future<T> {
   readonly settled: Promise<Outcome<T>>;
@@ -24,6 +28,7 @@ interface Future<T> {
   outcome?: Outcome<T>;
   settledAs: number; // its place among all settled futures, from 1; Infinity while the operation runs
   expiresAt: number; // ms since the epoch; Infinity while the operation runs
+  bytes: number; // as counted towards the limit; 0 while the operation runs and without an owner
 }
 
 /** The settled futures of one owner, in the order in which they settled. */
@@ -41,18 +46,27 @@ export class FutureStore<T> {
   readonly #instance = randomBytes(6).toString('hex');
   readonly #futures = new Map<string, Future<T>>();
   readonly #owned = new Map<string, Set<string>>(); // ids by owner
+  readonly #kept = new Set<string>(); // ids of settled futures that have an owner, the oldest first
+  #keptBytes = 0;
   readonly #watchers = new Map<string, Set<() => void>>(); // by owner
   #created = 0;
   #settled = 0;
   #sweepAt = 0; // ms since the epoch
 
+  readonly #limits: FutureLimits<T>;
+
   constructor(
-    private readonly limits: FutureLimits = {
+    limits: Partial<FutureLimits<T>> = {},
+    private readonly now: () => number = Date.now,
+  ) {
+    this.#limits = {
       keepFetchedMs: 5 * 60_000,
       keepUnfetchedMs: 2 * 3_600_000,
-    },
-    private readonly now: () => number = Date.now,
-  ) {}
+      ownedBytes: 2 ** 28,
+      bytesOf: () => 0,
+      ...limits,
+    };
+  }
 
   /**
    * Registers a running operation and returns its request id. The id is unguessable, since the sampling
@@ -77,14 +91,17 @@ export class FutureStore<T> {
       cancel,
       settledAs: Infinity,
       expiresAt: Infinity,
+      bytes: 0,
     };
     this.#futures.set(id, future);
     if (owner !== undefined) addTo(this.#owned, owner, id);
     void settled.then((outcome) => {
       future.outcome = outcome;
       future.settledAs = ++this.#settled;
-      future.expiresAt = this.now() + this.limits.keepUnfetchedMs;
-      if (owner !== undefined) for (const wake of this.#watchers.get(owner) ?? []) wake();
+      future.expiresAt = this.now() + this.#limits.keepUnfetchedMs;
+      if (owner === undefined) return;
+      this.#keep(id, future, outcome);
+      for (const wake of this.#watchers.get(owner) ?? []) wake();
     });
     return id;
   }
@@ -104,7 +121,7 @@ export class FutureStore<T> {
     if (future === undefined) throw this.#explainAbsence(id);
     const outcome = future.outcome ?? (await within(future.settled, waitMs, signal));
     if (outcome !== undefined) {
-      future.expiresAt = Math.min(future.expiresAt, this.now() + this.limits.keepFetchedMs);
+      future.expiresAt = Math.min(future.expiresAt, this.now() + this.#limits.keepFetchedMs);
     }
     return outcome;
   }
@@ -172,7 +189,9 @@ export class FutureStore<T> {
     if (instance === undefined || (instance === this.#instance && Number(number) >= this.#created))
       return new ApiError(404, `request_id ${JSON.stringify(id)} was never issued`);
     const why =
-      instance === this.#instance ? 'its result has expired' : 'the backend has restarted since';
+      instance === this.#instance
+        ? 'its result is no longer kept'
+        : 'the backend has restarted since';
     return new ApiError(410, `request_id ${id} is gone: ${why}; send the operation again`);
   }
 
@@ -190,8 +209,23 @@ export class FutureStore<T> {
     }
   }
 
-  #remove(id: string, { owner }: Future<T>): void {
+  /** Counts a result, and drops the oldest ones beyond the limit: whoever may sample could else fill the memory. */
+  #keep(id: string, future: Future<T>, outcome: Outcome<T>): void {
+    future.bytes =
+      bytesOfEntry +
+      (outcome.isOk ? this.#limits.bytesOf(outcome.value) : 2 * outcome.error.length);
+    this.#kept.add(id);
+    this.#keptBytes += future.bytes;
+    for (const oldest of this.#kept) {
+      if (this.#keptBytes <= this.#limits.ownedBytes || oldest === id) return;
+      this.#remove(oldest, this.#futures.get(oldest)!);
+    }
+  }
+
+  #remove(id: string, { owner, bytes }: Future<T>): void {
     this.#futures.delete(id);
+    this.#kept.delete(id);
+    this.#keptBytes -= bytes;
     if (owner !== undefined) removeFrom(this.#owned, owner, id);
   }
 }

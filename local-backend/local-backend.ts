@@ -4,7 +4,7 @@ import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ApiKeys } from './http-api.js';
 import { Archives, checkpointRoutes, deleteExpired } from './checkpoint-routes.js';
 import { CheckpointStore } from './checkpoint-store.js';
-import { futureRoutes, type OperationResult } from './operation-result.js';
+import { bytesOf, futureRoutes, type OperationResult } from './operation-result.js';
 import { FutureStore } from './futures.js';
 import { serveApi } from './http-server.js';
 import { SamplingSessions } from './sampling-sessions.js';
@@ -60,7 +60,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   log.info({ checkpoints: store.list().length, dir: options.checkpointDir }, 'checkpoints found');
 
   const sessions = new Sessions(options.now);
-  const futures = new FutureStore<OperationResult>();
+  const futures = new FutureStore<OperationResult>({ bytesOf });
   const trainer = new WorkerCalls<TrainingCalls>(new URL('./training-worker.js', import.meta.url));
   const sampler = lazily(() => {
     const worker = new WorkerCalls<SamplingCalls>(new URL('./sampling-worker.js', import.meta.url));

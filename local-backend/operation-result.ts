@@ -26,6 +26,25 @@ export type OperationResult =
     }
   | { readonly kind: 'sample'; readonly result: SampleResult };
 
+/** Returns how many bytes the arrays of a result take. */
+export function bytesOf(result: OperationResult): number {
+  if (result.kind === 'json') return 0;
+  if (result.kind === 'forward_backward') return sum(result.result.logprobs);
+  const { sequences, promptLogprobs, promptTop } = result.result;
+  return (
+    sum(sequences.flatMap((one) => [one.tokens, one.logprobs, ...arraysOf(one.top)])) +
+    sum([...(promptLogprobs ? [promptLogprobs] : []), ...arraysOf(promptTop)])
+  );
+}
+
+function arraysOf(top: TopTokens | undefined): (Int32Array | Float32Array)[] {
+  return top === undefined ? [] : [top.tokens, top.logprobs];
+}
+
+function sum(arrays: readonly { readonly byteLength: number }[]): number {
+  return arrays.reduce((bytes, { byteLength }) => bytes + byteLength, 0);
+}
+
 /** Encodes the result: as protobuf if the client accepts it and the kind has a message, else as JSON. */
 function resultReply(result: OperationResult, takesProtobuf: boolean): Reply {
   if (result.kind === 'json') return jsonReply(200, result.json);
@@ -82,7 +101,7 @@ function pairsOf({
 
 const operationSeconds = new Histogram({
   name: 'local_backend_operation_seconds',
-  help: 'Seconds that an operation took, without its wait in the queue, by operation and outcome.',
+  help: 'Seconds that an operation took, without its wait in the queue, by operation and outcome; what was sampled or scored together is one operation.',
   labelNames: ['operation', 'outcome'],
   buckets: [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120],
 });

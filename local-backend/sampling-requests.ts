@@ -13,6 +13,7 @@ import type {
   ScoredPart,
   Scores,
 } from './sampling-worker.js';
+import { timed } from './operation-result.js';
 import { assertFits, type ServedModel } from './served-model.js';
 
 const defaultMaxTokens = 16; // TuFT's
@@ -144,11 +145,13 @@ export class SamplingQueue {
   /** @param worker returns the sampling thread, started on first use. */
   constructor(worker: () => Pick<WorkerCalls<SamplingCalls>, 'call'>) {
     this.#queue = new WaveQueue(joinsWave, (wave) =>
-      worker().call('sample', {
-        adapter: wave[0]!.adapter,
-        // The call transfers its buffers; a retry needs them again.
-        jobs: wave.map(({ job }) => ({ ...job, prompt: job.prompt.slice() })),
-      }),
+      timed('sample', () =>
+        worker().call('sample', {
+          adapter: wave[0]!.adapter,
+          // The call transfers its buffers; a retry needs them again.
+          jobs: wave.map(({ job }) => ({ ...job, prompt: job.prompt.slice() })),
+        }),
+      ),
     );
   }
 
@@ -231,7 +234,8 @@ export class ScoringQueue {
       const texts = wave.flatMap((one) =>
         one.texts.map(({ tokens, from }) => ({ tokens: tokens.slice(), from })),
       );
-      const scores = await worker().call('score', { adapter, texts, k, temperature });
+      const call = () => worker().call('score', { adapter, texts, k, temperature });
+      const scores = await timed('score', call);
       let next = 0;
       return wave.map((one) => scores.slice(next, (next += one.texts.length)));
     });

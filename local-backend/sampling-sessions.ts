@@ -15,7 +15,7 @@ import {
   pathOf,
 } from './checkpoint-store.js';
 import { type FutureStore, ResendMemory } from './futures.js';
-import { type OperationResult, timed } from './operation-result.js';
+import type { OperationResult } from './operation-result.js';
 import { planSample, SamplingQueue, ScoringQueue } from './sampling-requests.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
@@ -170,15 +170,12 @@ export class SamplingSessions {
         throw new ApiError(429, detail, { 'retry-after': '1' });
       }
       const cancelled = new AbortController();
-      return this.futures.add(
-        timed('sample', () => this.#run(sampler.weights, plan, cancelled.signal)),
-        {
-          owner: this.clientOf(sampler.id, cloneOf(request.seq_id)),
-          cancel: () => {
-            cancelled.abort();
-          },
+      return this.futures.add(this.#run(sampler.weights, plan, cancelled.signal), {
+        owner: this.clientOf(sampler.id, cloneOf(request.seq_id)),
+        cancel: () => {
+          cancelled.abort();
         },
-      );
+      });
     };
     if (request.seq_id === undefined) return start();
     // Unlike a training operation, a sample whose result has expired can be drawn again.
@@ -210,8 +207,8 @@ export class SamplingSessions {
       job.maxTokens === 0
         ? noTokens(job.count)
         : await this.#queue.sample({ adapter, job }, signal);
-    const whole = sampled.map(({ tokens }) => Int32Array.of(...prompt, ...tokens));
-    const ofSamples = topSampled === 0 ? [] : await score(whole, prompt.length, topSampled);
+    const whole = () => sampled.map(({ tokens }) => concat(prompt, tokens));
+    const ofSamples = topSampled === 0 ? [] : await score(whole(), prompt.length, topSampled);
     return {
       kind: 'sample',
       result: {
@@ -243,6 +240,13 @@ export class SamplingSessions {
 /** The number of the client that chose a sequence id. */
 function cloneOf(seqId: number | bigint | string = 0): number {
   return Number(BigInt(seqId) / BigInt(requestsOfAClient));
+}
+
+function concat(prompt: Int32Array, tokens: Int32Array): Int32Array {
+  const all = new Int32Array(prompt.length + tokens.length);
+  all.set(prompt);
+  all.set(tokens, prompt.length);
+  return all;
 }
 
 /** The logprobs of a prompt whose first `count` positions are not scored. */

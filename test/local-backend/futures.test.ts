@@ -84,6 +84,65 @@ describe('the futures', () => {
     await assert.rejects(futures.wait(id, 0, never), status(410));
   });
 
+  describe('with a limit of bytes', () => {
+    const bytesOf = (text: string) => text.length;
+    const owned = { owner: 'client' };
+    const big = 'x'.repeat(10_000);
+    const settled = async (futures: FutureStore<string>, ids: readonly string[]) => {
+      await turn();
+      return ids.map((id) => futures.has(id));
+    };
+
+    it('futures drop the oldest results of all owners, and answer 410 for them', async () => {
+      const futures = new FutureStore<string>({ ownedBytes: 30_000, bytesOf });
+      const add = (owner: string) => futures.add(Promise.resolve(big), { owner });
+      const ids = ['a', 'b', 'a'].map(add);
+      assert.deepEqual(await settled(futures, ids), [false, true, true]);
+      await assert.rejects(futures.wait(ids[0]!, 0, never), status(410));
+      futures.drop('b', [ids[1]!]); // makes room
+      ids.push(add('b'));
+      assert.deepEqual(await settled(futures, ids), [false, false, true, true]);
+    });
+
+    it('futures count each result with what a small one takes as well', async () => {
+      const futures = new FutureStore<string>({ ownedBytes: 30_000, bytesOf });
+      const ids = Array.from({ length: 100 }, () => futures.add(Promise.resolve(''), owned));
+      const failed = Array.from({ length: 9 }, () =>
+        futures.add(Promise.reject(new Error(big)), owned),
+      );
+      assert.equal((await settled(futures, ids)).filter(Boolean).length, 0);
+      assert.equal((await settled(futures, failed)).filter(Boolean).length, 1);
+    });
+
+    it('futures keep what the learner waits for, running operations, and the newest result even if it is too large', async () => {
+      const futures = new FutureStore<string>({ ownedBytes: 5_000, bytesOf });
+      let finish = (_value: string): void => undefined;
+      const running = futures.add(new Promise((resolve) => (finish = resolve)), owned);
+      const ids = [
+        running,
+        futures.add(Promise.resolve(big)),
+        futures.add(Promise.resolve(big), owned),
+      ];
+      assert.deepEqual(await settled(futures, ids), [true, true, true]);
+      finish('short');
+      assert.deepEqual(await settled(futures, ids), [true, true, false]);
+      assert.deepEqual(await futures.wait(running, 0, never), { isOk: true, value: 'short' });
+    });
+
+    it('futures that expire make room', async () => {
+      let now = 0;
+      const limits = { keepUnfetchedMs: 10_000, ownedBytes: 30_000, bytesOf };
+      const futures = new FutureStore<string>(limits, () => now);
+      const add = () => futures.add(Promise.resolve(big), owned);
+      const [first, second] = [add(), add()];
+      await turn();
+      now = 20_000;
+      const [third, fourth] = [add(), add()];
+      const kept = await settled(futures, [first, second, third, fourth]);
+      assert.deepEqual(kept, [false, false, true, true]);
+    });
+  });
+
   it('futures answer 410 for an id of an earlier process and 404 for one that was never issued', async () => {
     const earlier = new FutureStore<string>().add(Promise.resolve('lost'));
     const futures = new FutureStore<string>();
