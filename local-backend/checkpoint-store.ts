@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
@@ -109,6 +110,7 @@ const optimizerFile = 'optimizer/optimizer.safetensors';
  */
 export class CheckpointStore {
   readonly #byPath = new Map<string, CheckpointMetadata>();
+  readonly #lastWrites = new Map<string, Promise<void>>(); // by path, while one is in progress
 
   private constructor(
     private readonly root: string,
@@ -186,11 +188,13 @@ export class CheckpointStore {
     ]);
     if (optimizer !== undefined) files.set(optimizerFile, optimizer);
     const path = pathOf(metadata);
-    await writeWhenRoom('checkpoints', this.wait, async () => {
-      await makeFolders(dirname(this.#folder(path)));
-      await writeFolder(this.#folder(path), files);
+    await this.#inTurn(path, async () => {
+      await writeWhenRoom('checkpoints', this.wait, async () => {
+        await makeFolders(dirname(this.#folder(path)));
+        await writeFolder(this.#folder(path), files);
+      });
+      this.#byPath.set(formatTinkerPath(path), metadata);
     });
-    this.#byPath.set(formatTinkerPath(path), metadata);
     return metadata;
   }
 
@@ -223,11 +227,13 @@ export class CheckpointStore {
     path: TinkerPath,
     changes: Pick<CheckpointMetadata, 'public' | 'expires_at'>,
   ): Promise<void> {
-    const metadata = { ...this.get(path), ...changes };
-    await writeWhenRoom('checkpoints', this.wait, () =>
-      replaceFile(join(this.#folder(path), metadataFile), textOf(metadata)),
-    );
-    if (this.has(path)) this.#byPath.set(formatTinkerPath(path), metadata);
+    await this.#inTurn(path, async () => {
+      const metadata = { ...this.get(path), ...changes };
+      await writeWhenRoom('checkpoints', this.wait, () =>
+        replaceFile(join(this.#folder(path), metadataFile), textOf(metadata)),
+      );
+      if (this.has(path)) this.#byPath.set(formatTinkerPath(path), metadata);
+    });
   }
 
   /** The checkpoints whose time is over. @param now in ms since the epoch. */
@@ -238,8 +244,24 @@ export class CheckpointStore {
   /** @throws {ApiError} 404 */
   async delete(path: TinkerPath): Promise<void> {
     this.get(path);
-    this.#byPath.delete(formatTinkerPath(path));
-    await removeFolder(this.#folder(path));
+    try {
+      await removeFolder(this.#folder(path));
+    } finally {
+      if (!existsSync(this.#folder(path))) this.#byPath.delete(formatTinkerPath(path));
+    }
+  }
+
+  /** Writes one after another to a path: changed metadata must not be those of a checkpoint that was replaced meanwhile. */
+  async #inTurn(path: TinkerPath, write: () => Promise<void>): Promise<void> {
+    const key = formatTinkerPath(path);
+    const writing = (this.#lastWrites.get(key) ?? Promise.resolve()).then(write);
+    const ended = writing.catch(() => undefined);
+    this.#lastWrites.set(key, ended);
+    try {
+      await writing;
+    } finally {
+      if (this.#lastWrites.get(key) === ended) this.#lastWrites.delete(key);
+    }
   }
 
   #folder({ runId, kind, name }: TinkerPath): string {

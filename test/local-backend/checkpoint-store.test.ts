@@ -89,6 +89,32 @@ describe('the checkpoint store', () => {
     assert.deepEqual(await readdir(join(root, 'run', 'weights')), [about.name]);
   });
 
+  it('the checkpoint store changes the metadata of what is being saved, not of what it replaces', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    const about = checkpointAbout({ kind: 'weights', name: 'a' });
+    const { adapter_sha256: replaced } = await store.save(about, files);
+    const path = { runId: 'run', kind: 'weights', name: 'a' } as const;
+    const saving = store.save(about, { ...files, adapter: Uint8Array.of(4) });
+    await store.change(path, { public: true });
+    const { adapter_sha256: saved } = await saving;
+    assert.notEqual(saved, replaced);
+    for (const seen of [store, await CheckpointStore.open(root, log)]) {
+      const { public: isPublic, adapter_sha256 } = seen.get(path);
+      assert.deepEqual([isPublic, adapter_sha256], [true, saved]);
+    }
+  });
+
+  it('the checkpoint store forgets a checkpoint whose folder is gone once it is deleted', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    await store.save(checkpointAbout({ kind: 'weights', name: 'a' }), files);
+    const path = { runId: 'run', kind: 'weights', name: 'a' } as const;
+    await rm(join(root, 'run', 'weights', 'a'), { recursive: true });
+    await assert.rejects(store.delete(path), /ENOENT/);
+    assert.equal(store.has(path), false);
+  });
+
   it('the checkpoint store restores the old content after a crash before the rename of the new one', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, log);
