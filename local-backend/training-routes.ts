@@ -16,6 +16,7 @@ import {
   SaveWeightsRequest,
   UnloadModelRequest,
 } from '../shared/tinker/api.js';
+import { isTokenId } from '../shared/tinker/api-fields.js';
 import {
   checkInputNames,
   decodeForwardBackwardRequest,
@@ -216,6 +217,12 @@ function decodeJsonForwardBackward(
     };
     const target = read('target_tokens');
     if (target === undefined) throw new PermanentError(`datum ${i} has no target_tokens`);
+    const wrong = target.findIndex((value) => !isTokenId(value));
+    if (wrong !== -1) {
+      throw new PermanentError(
+        `datum ${i}: element ${wrong} of target_tokens is ${target[wrong]}, which is no token id`,
+      );
+    }
     const present = datumInputs.flatMap((name) => {
       const values = read(name);
       return values === undefined ? [] : [[name, Float32Array.from(values)] as const];

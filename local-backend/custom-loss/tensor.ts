@@ -138,7 +138,8 @@ export function gathered(x: Tensor, shape: readonly number[], from: Int32Array):
 export function reshaped(x: Tensor, shape: readonly number[]): Tensor {
   const known = shape.filter((axis) => axis !== -1);
   const full = shape.map((axis) => (axis === -1 ? x.data.length / sizeOf(known) : axis));
-  if (known.length + 1 < shape.length || sizeOf(full) !== x.data.length) {
+  const isShape = full.every((axis) => Number.isInteger(axis) && axis >= 0);
+  if (known.length + 1 < shape.length || !isShape || sizeOf(full) !== x.data.length) {
     throw new RangeError(`shape [${x.shape.join()}] cannot become [${shape.join()}]`);
   }
   return computed(x.type, full, x.data, [x], (gradient, [sums]) => {

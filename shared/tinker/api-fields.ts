@@ -27,10 +27,10 @@ const numbers = (isRight: (value: unknown) => boolean, expected: string) =>
     context.addIssue(`element ${bad} of ${value.length} is not ${expected}`);
     return z.NEVER;
   });
-export const tokenIds = numbers(
-  (value) => Number.isSafeInteger(value) && Number(value) >= 0,
-  'a token id',
-);
+/** A larger one would become another token in an Int32Array. */
+export const isTokenId = (value: unknown): boolean =>
+  Number.isInteger(value) && Number(value) >= 0 && Number(value) < 2 ** 31;
+export const tokenIds = numbers(isTokenId, 'a token id');
 export const finiteNumbers = numbers((value) => Number.isFinite(value), 'a number');
 export const anyNumbers = numbers(
   (value) => value === null || typeof value === 'number',

@@ -85,6 +85,7 @@ describe('a sampling request', () => {
     assert.throws(() => plan({}, []), /no tokens/);
     assert.throws(() => plan({}, new Array<number>(tinySizes.maxPositions).fill(3)), /takes 64/);
     assert.throws(() => plan({}, [3, characterVocabSize]), /token 22 at 1/);
+    assert.throws(() => plan({}, [3, 2 ** 32 + 3]), /element 1 of 2 is not a token id/);
   });
 
   it('a sampling request for the logprobs of a prompt as long as the model samples nothing', () => {

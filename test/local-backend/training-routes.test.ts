@@ -97,6 +97,15 @@ describe('forward_backward in JSON', () => {
     );
   });
 
+  it('forward_backward refuses a target that is no token id, and names its place', async () => {
+    for (const wrong of [2 ** 32 + 5, 2 ** 31, -1, 1.5]) {
+      await assert.rejects(
+        postSample({ inputs: { target_tokens: { ...target, data: [5, 6, wrong] } } }),
+        refused(/datum 0: element 2 of target_tokens is \S+, which is no token id/),
+      );
+    }
+  });
+
   it('forward_backward refuses a clip threshold for each token', async () => {
     await assert.rejects(
       postSample({ inputs: { clip_low_threshold: weights }, loss: 'ppo' }),

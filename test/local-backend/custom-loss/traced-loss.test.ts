@@ -291,6 +291,16 @@ describe('a custom loss that cannot run', () => {
     );
   });
 
+  it('a custom loss that reshapes to another size fails, even if the sizes of its axes multiply to that', () => {
+    for (const shape of [[-1, 4], [-2, -3], [1.5, 4], [4]]) {
+      const wrong = tracedLoss((trace, x) => {
+        trace.returns(trace.method('sum', trace.method('reshape', x, shape)));
+      });
+      const six = new Float32Array(6);
+      assert.throws(() => wrong.evaluate(six, {}), refusal(/\[6\] cannot become|integer/));
+    }
+  });
+
   it('a custom loss that grows beyond all bounds is stopped', () => {
     const huge = tracedLoss((trace, x) => {
       let doubled = x;
