@@ -209,7 +209,7 @@ export class FutureStore<T> {
     }
   }
 
-  /** Counts a result, and drops the oldest ones beyond the limit: whoever may sample could else fill the memory. */
+  /** Counts a result, and drops the oldest ones beyond the limit, or a client that never fetches could fill the memory. */
   #keep(id: string, future: Future<T>, outcome: Outcome<T>): void {
     future.bytes =
       bytesOfEntry +

@@ -174,7 +174,7 @@ export class Sampler {
     return answer.parse(UntypedFuture).request_id;
   }
 
-  /** Asks the server not to draw what nobody waits for any more; it may have ended or lack the call. */
+  /** Asks the server to give up a sample that is no longer awaited; it may have ended it, or lack the call. */
   async #cancel(requestId: string): Promise<void> {
     if (!this.dialect.cancelsSamples || this.clientSignal.aborted) return;
     const json = CancelFutureRequest.parse({ request_id: requestId });

@@ -47,7 +47,7 @@ export async function publishedModelTable(): Promise<string[][]> {
     ),
     rowsOf('RL adds, points', (key) => {
       const [after, before] = answeredByAll([[scores('trained', key)], [scores('warmed', key)]]);
-      return shownPoints(pairedDifference(after!, before!, bootstrap()));
+      return shownPoints(pairedDifference(after!, before!, bootstrap()).byProblems);
     }),
   ];
 }
@@ -58,7 +58,7 @@ async function answersOf(file: string): Promise<EvalResult> {
 }
 
 function bootstrap(): BootstrapOptions {
-  return { over: 'problems', resamples: 10_000, confidence: 0.95, random: createRandom(0) };
+  return { resamples: 10_000, confidence: 0.95, random: createRandom(0) };
 }
 
 function shownShare({ mean, low, high }: Estimate): string {

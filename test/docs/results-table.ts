@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';
-import { reportOf } from '../../tools/sweep/report.js';
+import { type Report, reportOf } from '../../tools/sweep/report.js';
 import { publishedResults, type RunResult } from '../../tools/sweep/results.js';
-import { type Choice, readSweepFile } from '../../tools/sweep/sweep-file.js';
-import { shownMeasure } from '../../tools/sweep/table.js';
+import { type Choice, readSweepFile, type Sweep } from '../../tools/sweep/sweep-file.js';
+import { shownMeasure, shownPoints } from '../../tools/sweep/table.js';
 import { publishedModelTable } from './model-table.js';
 import { alignedTable, withSection } from './markdown-table.js';
 
@@ -12,6 +12,7 @@ interface ResultTable {
   readonly page: string;
   readonly section: string;
   readonly experiment: string;
+  readonly isOfDifferences?: true; // from the baseline of the experiment's comparisons, in points
   readonly head: readonly string[];
   readonly rows: readonly {
     readonly label: string;
@@ -63,6 +64,18 @@ const tables: readonly ResultTable[] = [
         measures: [...known, ...nothing],
       },
     ],
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the controls',
+    experiment: 'headline',
+    isOfDifferences: true,
+    head: ['points more than RL', 'temperature 1', 'greedily', 'in 4 tries', 'in 64 tries'],
+    rows: ['synchronous', 'no correction', 'supervised', 'random reward'].map((arm) => ({
+      label: arm,
+      choice: { arm },
+      measures: ['solved', 'greedily', 'in 4 tries', 'in 64 tries'],
+    })),
   },
   {
     page: 'docs/experiments.md',
@@ -128,23 +141,46 @@ export async function updatedResults(name: string, page: string): Promise<string
   return withSection(updated, 'the published model', alignedTable(await publishedModelTable()));
 }
 
-async function rowsOf({ experiment, rows }: ResultTable): Promise<string[][]> {
+async function rowsOf({ experiment, isOfDifferences, rows }: ResultTable): Promise<string[][]> {
   const sweep = await readSweepFile(
     join(packageRoot, 'docs/experiments', `${experiment}.json`),
     false,
   );
   const report = reportOf(sweep, [], await committedResults(experiment));
-  return rows.map(({ label, choice, measures }) => {
-    const cell = report.cells.find((cell) => isSame(cell.choice, choice));
-    if (cell === undefined) throw new Error(`${experiment} has no cell ${JSON.stringify(choice)}`);
-    const shown = measures.map((name) => {
-      if (name === undefined) return '';
-      const index = sweep.measures.findIndex((measure) => measure.name === name);
-      if (index === -1) throw new Error(`${experiment} has no measure ${name}`);
-      return shownMeasure(sweep.measures[index]!, cell.measured[index]);
-    });
-    return [label, ...shown];
-  });
+  const show = isOfDifferences ? differenceIn(report) : measureIn(report);
+  return rows.map(({ label, choice, measures }) => [
+    label,
+    ...measures.map((name) => (name === undefined ? '' : show(choice, name))),
+  ]);
+}
+
+type Show = (choice: Choice, measure: string) => string;
+
+function measureIn({ sweep, cells }: Report): Show {
+  return (choice, name) => {
+    const cell = cells.find((cell) => isSame(cell.choice, choice));
+    const index = sweep.measures.findIndex((measure) => measure.name === name);
+    if (cell === undefined || index === -1) throw missing(sweep, choice, name);
+    return shownMeasure(sweep.measures[index]!, cell.measured[index]);
+  };
+}
+
+/** `+1.0 (0.5 to 1.5; -2 to 4 by seeds)` */
+function differenceIn({ sweep, comparisons }: Report): Show {
+  return (choice, name) => {
+    const found = comparisons
+      .filter(({ spec }) => spec.measure === name)
+      .flatMap(({ compared }) => compared.filter((one) => isSame(one.choice, choice)));
+    if (found.length !== 1) throw missing(sweep, choice, name);
+    const { byProblems, bySeeds } = found[0]!;
+    const seeds = bySeeds && /\((.*)\)/.exec(shownPoints(bySeeds))![1]!;
+    const shown = shownPoints(byProblems);
+    return seeds === undefined ? shown : `${shown.slice(0, -1)}; ${seeds} by seeds)`;
+  };
+}
+
+function missing({ name }: Sweep, choice: Choice, measure: string): Error {
+  return new Error(`${name} has no ${measure} of ${JSON.stringify(choice)}`);
 }
 
 /** The committed results of an experiment. */

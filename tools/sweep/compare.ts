@@ -1,24 +1,27 @@
 import { createRandom } from '../../shared/base/random.js';
-import { pairedDifference, type BootstrapOptions, type Estimate } from './bootstrap.js';
+import {
+  pairedDifference,
+  type BootstrapOptions,
+  type Estimate,
+  type PairedDifference,
+} from './bootstrap.js';
 import { answeredByAll, scoresOf } from './measures.js';
 import { describe, isIn, type Cell } from './plan.js';
 import type { RunResult } from './results.js';
 import type { Choice, Comparison, EvalMeasure } from './sweep-file.js';
 
 /** A cell compared with its baseline. */
-export interface Compared {
+export interface Compared extends PairedDifference {
   readonly choice: Choice;
   readonly baseline: Choice;
   readonly pairs: number; // seeds that both have
-  readonly byProblems: Estimate;
-  readonly bySeeds: Estimate; // also draws seeds again
   readonly verdict: Verdict;
 }
 
-/** The conclusion from the interval over the problems. */
+/** The conclusion from the interval over the seeds; with one pair, from that over the problems. */
 type Verdict = 'better' | 'no worse' | 'worse' | 'not decided';
 
-export interface CompareOptions extends Omit<BootstrapOptions, 'over' | 'random'> {
+export interface CompareOptions extends Omit<BootstrapOptions, 'random'> {
   readonly seed: string; // of the resamples
 }
 
@@ -48,19 +51,10 @@ export function compare(
       pairs.map(({ mine }) => mine),
       pairs.map(({ other }) => other),
     ]);
-    const difference = (over: BootstrapOptions['over']) => {
-      const random = createRandom(`${seed} ${over} ${describe(choice)}`);
-      return pairedDifference(scores!, base!, { ...bootstrap, over, random });
-    };
-    const byProblems = difference('problems');
-    return {
-      choice,
-      baseline,
-      pairs: pairs.length,
-      byProblems,
-      bySeeds: difference('problems and seeds'),
-      verdict: verdictOn(byProblems, margin),
-    };
+    const random = createRandom(`${seed} problems ${describe(choice)}`);
+    const found = pairedDifference(scores!, base!, { ...bootstrap, random });
+    const verdict = verdictOn(found.bySeeds ?? found.byProblems, margin);
+    return { choice, baseline, pairs: pairs.length, ...found, verdict };
   });
 }
 

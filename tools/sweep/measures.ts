@@ -65,10 +65,12 @@ export function measure(
  * @returns undefined if the run does not have this evaluation.
  */
 export function scoresOf(
-  { evals, furtherEvals }: Pick<RunResult, 'evals' | 'furtherEvals'>,
+  { evals, furtherEvals, summary }: Pick<RunResult, 'evals' | 'furtherEvals' | 'summary'>,
   { at, key }: Pick<EvalMeasure, 'at' | 'key'>,
 ): number[] | undefined {
-  const found = at === 'start' ? evals[0] : at === 'end' ? evals.at(-1) : furtherEvals[at];
+  // A run that is given up ends without an evaluation: an earlier one would hide how it ended.
+  const end = evals.find(({ version }) => version === summary['version']);
+  const found = at === 'start' ? evals[0] : at === 'end' ? end : furtherEvals[at];
   return found && scoresIn(found, key);
 }
 

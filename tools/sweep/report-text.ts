@@ -75,7 +75,7 @@ function notes({ sweep, planned, results }: Report): string[] {
   return [
     `Rates of the last evaluation: ${evaluation.problems} held-out problems, ${evaluation.samples} answers to each, ` +
       'with the 95 % interval of a bootstrap over the problems, and of Student’s t over the seeds. Other numbers: the ' +
-      'mean of the seeds, from the smallest to the largest. Differences are paired by problem and seed; "with other seeds" also resamples the seeds.',
+      'mean of the seeds, from the smallest to the largest. Differences are paired by problem and seed; "with other seeds" is Student’s t over the seeds.',
     `${results.length} of ${planned.length} runs with seeds ${seeds.join(', ')}, each until ${[until, ...others].join('; ')}` +
       `${given.length === 0 ? '' : `, with ${given.join(', ')}`}; all else by default.` +
       (results.length === 0

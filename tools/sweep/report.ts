@@ -44,7 +44,7 @@ export function reportOf(
       minutes: mine.length === 0 ? 0 : mean(mine.map(({ seconds }) => seconds)) / 60,
       measured: sweep.measures.map((spec) => {
         const random = createRandom(`${sweep.name} ${spec.name} ${describe(choice)}`);
-        return measure(spec, mine, { ...bootstrap, over: 'problems', random });
+        return measure(spec, mine, { ...bootstrap, random });
       }),
     };
   });

@@ -46,7 +46,7 @@ export function comparisonTable(compared: readonly Compared[]): Table {
         .join(', '),
       String(pairs),
       shownPoints(byProblems),
-      pairs > 1 ? shownPoints(bySeeds) : 'unknown with one seed',
+      bySeeds === undefined ? 'unknown with one seed' : shownPoints(bySeeds),
       verdict,
     ]),
   };

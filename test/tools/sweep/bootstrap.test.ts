@@ -17,7 +17,6 @@ function scripted(draws: readonly number[]): Random {
 }
 
 const options = (over: Partial<BootstrapOptions> = {}): BootstrapOptions => ({
-  over: 'problems',
   resamples: 2_000,
   confidence: 0.95,
   random: createRandom('test'),
@@ -46,25 +45,6 @@ describe('the bootstrap of a mean', () => {
     );
     // Sorted 0, 1/2, 1/2, 5/6; the quarters lie at places 0.75 and 2.25.
     assertClose(Object.values(estimate), [0.5, 0.375, 0.5 + 0.25 / 3]);
-  });
-
-  it('the bootstrap of a mean draws seeds as well on request: worked by hand for two resamples', () => {
-    const scores = [
-      [0, 0],
-      [1, 0.5],
-    ];
-    // First both rows are the second one, with problems 0 and 1; then both are the first one.
-    const draws = [1, 1, 0, 1, /**/ 0, 0, 1, 1];
-    const estimate = bootstrapMean(
-      scores,
-      options({
-        over: 'problems and seeds',
-        resamples: 2,
-        confidence: 1,
-        random: scripted(draws),
-      }),
-    );
-    assertClose(Object.values(estimate), [0.375, 0, 0.75]);
   });
 
   it('the bootstrap of a mean is the same for the same seed', () => {
@@ -116,7 +96,9 @@ describe('a paired difference', () => {
   const better = baseline.map((row) => row.map((score) => score + 0.1));
 
   it('a paired difference is certain if each problem gains the same, however different the problems are', () => {
-    assert.deepEqual(rounded(pairedDifference(better, baseline, options())), [0.1, 0.1, 0.1]);
+    const { byProblems, bySeeds } = pairedDifference(better, baseline, options());
+    assert.deepEqual(rounded(byProblems), [0.1, 0.1, 0.1]);
+    assert.equal(bySeeds, undefined); // one pair says nothing of other seeds
     const { low, high } = bootstrapMean(better, options());
     assert(high - low > 0.05); // without pairing it would not be
   });
@@ -130,8 +112,21 @@ describe('a paired difference', () => {
       [0.25, 1.25],
       [1.25, 0.25],
     ];
-    const both = options({ over: 'problems and seeds' });
-    assert.deepEqual(rounded(pairedDifference(alsoLucky, lucky, both)), [0.25, 0.25, 0.25]);
+    const { byProblems, bySeeds } = pairedDifference(alsoLucky, lucky, options());
+    for (const found of [byProblems, bySeeds!])
+      assert.deepEqual(rounded(found), [0.25, 0.25, 0.25]);
+  });
+
+  it("a paired difference has the interval of Student's t over the pairs, and none narrower than that over problems", () => {
+    const flat = (share: number) => Array.from({ length: 100 }, () => share);
+    const zero = [flat(0), flat(0), flat(0)];
+    const apart = pairedDifference([flat(0.1), flat(0.2), flat(0.3)], zero, options());
+    const half = (4.303 * 0.1) / Math.sqrt(3); // as worked by hand above
+    assertClose(Object.values(apart.bySeeds!), [0.2, 0.2 - half, 0.2 + half]);
+    const mixed = Array.from({ length: 100 }, (_, i) => i % 2);
+    const alike = pairedDifference([mixed, mixed, mixed], zero, options());
+    assert.deepEqual(alike.bySeeds, alike.byProblems);
+    assert(alike.byProblems.high - alike.byProblems.low > 0.1);
   });
 
   it('a paired difference covers the true value about as often as it claims to', () => {
@@ -141,7 +136,11 @@ describe('a paired difference', () => {
     ];
     let covered = 0;
     for (let i = 0; i < 200; i++) {
-      const { low, high } = pairedDifference(draw(0.6), draw(0.5), options({ resamples: 300 }));
+      const { low, high } = pairedDifference(
+        draw(0.6),
+        draw(0.5),
+        options({ resamples: 300 }),
+      ).byProblems;
       if (low <= 0.1 && 0.1 <= high) covered += 1;
     }
     assert(covered >= 180 && covered <= 198, `${covered} of 200 intervals of 95 %`);

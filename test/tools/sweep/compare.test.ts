@@ -11,7 +11,7 @@ import { evalResult } from '../../support/messages.js';
 import { runResult, sweepOf } from './values.js';
 
 const bootstrap = { resamples: 500, confidence: 0.95 } as const;
-const byProblems = () => ({ ...bootstrap, over: 'problems' as const, random: createRandom('m') });
+const byProblems = () => ({ ...bootstrap, random: createRandom('m') });
 const measureOf = (json: object) => Measure.parse(json);
 
 describe('a measure of runs', () => {
@@ -48,6 +48,21 @@ describe('a measure of runs', () => {
     assert.deepEqual([mean, count], [3 / 4, 1]);
     assert.equal(at('start')!.runs, 2);
     assert.equal(at('hot'), undefined);
+  });
+
+  it('a measure of the end does not exist for a run whose last version was not evaluated', () => {
+    const collapsed = runResult({ lag: '0' }, 1, [2, 2, 2, 2], {
+      reason: 'diverged',
+      summary: { version: 9 },
+    });
+    const solved = (at?: string) =>
+      measure(
+        measureOf({ name: 'm', from: 'eval', key: 'sampled', ...(at !== undefined && { at }) }),
+        [runs[0]!, collapsed],
+        byProblems(),
+      )!;
+    assert.deepEqual([solved().mean, solved().runs], [5 / 8, 1]);
+    assert.equal(solved('start').runs, 2);
   });
 
   it('a measure may be taken from the steps: their end, mean, extremes, variation or noise', () => {
@@ -105,6 +120,18 @@ describe('a comparison with lag 0', () => {
     assert.deepEqual(same!.byProblems, { mean: 0, low: 0, high: 0 });
     assert.deepEqual([worse!.choice, worse!.baseline, worse!.pairs], [none, sync, 1]);
     assert.deepEqual([worse!.byProblems.mean, worse!.verdict], [-0.5, 'worse']);
+  });
+
+  it('a comparison is judged by the interval over seeds where there are several', () => {
+    const results = [0, 1].flatMap((seed) => [
+      runResult(sync, seed, [0, 0, 0, 0]),
+      runResult(late, seed, seed === 0 ? [2, 2, 2, 2] : [1, 1, 1, 1]),
+    ]);
+    const [late2] = compared(results);
+    assert.deepEqual(late2!.byProblems, { mean: 0.75, low: 0.75, high: 0.75 });
+    assert(late2!.bySeeds!.low < 0); // two seeds that differ so much do not decide it
+    assert.equal(late2!.verdict, 'not decided');
+    assert.equal(compared(results.slice(0, 2))[0]!.verdict, 'better');
   });
 
   it('a comparison is left out until both cells have been run', () => {

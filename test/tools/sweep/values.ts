@@ -63,7 +63,7 @@ export function runResult(
     seconds: 60,
     finishedAt: '2026-01-01T00:00:00.000Z',
     machine: 'a machine',
-    summary: {},
+    summary: { version: 4 },
     evals: [
       evalResult({ version: 0, sampled: 0.25 }),
       evalResult({ version: 4, sampled: share, answers }),
