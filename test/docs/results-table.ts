@@ -123,6 +123,23 @@ const tables: readonly ResultTable[] = [
       })),
     ),
   },
+  {
+    page: 'docs/experiments.md',
+    section: 'the corrections',
+    experiment: 'corrections',
+    head: ['correction', 'solved', 'greedily', 'in 4 tries', 'KL', 'effective samples', 'entropy'],
+    rows: [
+      ...['truncated', 'by sequence', 'decoupled ppo', 'mask: icepop', 'dro'],
+      ...['importance sampling', 'mask: sequence', 'mask: geometric', 'ppo'],
+    ].map((correction) => ({
+      label: correction,
+      choice: { correction },
+      measures: [
+        ...['solved', 'solved greedily', 'solved in 4 tries'],
+        ...['KL', 'effective samples', 'entropy at the end'],
+      ],
+    })),
+  },
 ];
 
 /** The page with the table of the published model. */
