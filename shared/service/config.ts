@@ -29,6 +29,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   const keys = Object.keys(schema.shape);
   const flags = parseFlags(argv, keys, (key) => isBoolean(schema.shape[key]), problems);
   const path = flags.get('config') ?? env[environmentName(service, 'config')];
+  if (flags.get('config') === '') problems.push('--config needs a value');
   const file = typeof path === 'string' && path !== '' ? readFile(path, keys, problems) : {};
 
   const values: Record<string, unknown> = {};
@@ -39,7 +40,11 @@ export function loadConfig<Shape extends z.ZodRawShape>(
     if (given !== undefined) values[key] = isBoolean(schema.shape[key]) ? asBoolean(given) : given;
   }
 
-  const parsed = schema.safeParse(values, { error: plainWords });
+  // NaN makes the schema complain where its coercion would read another number than was meant.
+  const entries = Object.entries(values).map(([key, given]) => {
+    return [key, takesNumbers(schema.shape[key]) && !isNumeric(given) ? NaN : given] as const;
+  });
+  const parsed = schema.safeParse(Object.fromEntries(entries), { error: plainWords });
   if (!parsed.success) {
     for (const issue of parsed.error.issues) {
       const key = String(issue.path[0] ?? '');
@@ -52,7 +57,10 @@ export function loadConfig<Shape extends z.ZodRawShape>(
       }
       // Without a value, the issue is a rule about several settings, and this one has its default.
       const found = given === undefined ? name : `${name} is ${shown(key, given)}`;
-      problems.push(`${found}: ${issue.message}`);
+      const isEmpty = given === null || (typeof given === 'string' && given.trim() === '');
+      problems.push(
+        `${found}: ${issue.message}${isEmpty ? '; give a value, or leave it out' : ''}`,
+      );
     }
   }
   if (problems.length > 0 || !parsed.success) {
@@ -156,6 +164,21 @@ function isBoolean(schema: unknown): boolean {
   let inner = schema;
   while (inner instanceof z.ZodDefault || inner instanceof z.ZodOptional) inner = inner.unwrap();
   return inner instanceof z.ZodBoolean;
+}
+
+/** Whether numbers are among the values of a setting. */
+function takesNumbers(schema: unknown): boolean {
+  if (schema instanceof z.ZodDefault || schema instanceof z.ZodOptional) {
+    return takesNumbers(schema.unwrap());
+  }
+  if (schema instanceof z.ZodUnion) return schema.options.some(takesNumbers);
+  if (schema instanceof z.ZodPipe) return takesNumbers(schema.in);
+  return schema instanceof z.ZodNumber;
+}
+
+/** Whether `Number` reads a value as it is meant: blank text, null, false and [] would be 0. */
+function isNumeric(given: unknown): boolean {
+  return typeof given === 'number' || (typeof given === 'string' && given.trim() !== '');
 }
 
 function asBoolean(given: unknown): unknown {

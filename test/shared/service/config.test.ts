@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { z } from 'zod';
+import { batching, OffPolicyBound, settingsOf } from '../../../shared/run/hyperparameters.js';
+import { int } from '../../../shared/service/config-fields.js';
 import { loadConfig } from '../../../shared/service/config.js';
 import { complaintOf } from '../../support/complaint.js';
 
@@ -118,6 +120,41 @@ describe('a configuration', () => {
     assert.match(complaint(['--max-steps']), /--max-steps needs a value/);
   });
 
+  it('a configuration does not read an empty value as the number 0, in a flag, a variable or the file', async () => {
+    const Numbers = z.object({
+      seed: int.min(0).default(1),
+      evalProblems: int.min(0).optional(),
+      bound: OffPolicyBound.default(2),
+      ...settingsOf({ sampleLag: batching.sampleLag }),
+      note: z.string().default(''),
+    });
+    const said = (argv: string[], env: Record<string, string> = {}) =>
+      complaintOf(() => loadConfig(Numbers, 'offbeat-x', argv, env))
+        .split('\n')
+        .slice(1);
+    const flags = ['--seed=', '--eval-problems', '', '--bound=', '--sample-lag= ', '--note='];
+    assert.deepEqual(said(flags), [
+      '  - --seed (or OFFBEAT_X_SEED) is "": expected a number; give a value, or leave it out',
+      '  - --eval-problems (or OFFBEAT_X_EVAL_PROBLEMS) is "": expected a number; give a value, or leave it out',
+      '  - --bound (or OFFBEAT_X_BOUND) is "": expected a whole number of at least 0, or auto:N with N of at least 1; give a value, or leave it out',
+      '  - --sample-lag (or OFFBEAT_X_SAMPLE_LAG) is " ": expected a number; give a value, or leave it out',
+    ]);
+    assert.deepEqual(said([], { OFFBEAT_X_SEED: ' ' }), [
+      '  - --seed (or OFFBEAT_X_SEED) is " ": expected a number; give a value, or leave it out',
+    ]);
+
+    const path = join(folder, 'empty.json');
+    await writeFile(path, JSON.stringify({ seed: null, bound: [], evalProblems: false }));
+    assert.deepEqual(said(['--config', path]), [
+      '  - --seed (or OFFBEAT_X_SEED) is null: expected a number; give a value, or leave it out',
+      '  - --eval-problems (or OFFBEAT_X_EVAL_PROBLEMS) is false: expected a number',
+      '  - --bound (or OFFBEAT_X_BOUND) is []: expected a whole number of at least 0, or auto:N with N of at least 1',
+    ]);
+    assert.deepEqual(said(['--config=']), ['  - --config needs a value']);
+    const { seed, note } = loadConfig(Numbers, 'offbeat-x', ['--seed=0', '--note='], {});
+    assert.deepEqual([seed, note], [0, '']);
+  });
+
   it('a configuration reports unknown keys in the file', async () => {
     const path = join(folder, 'unknown.json');
     await writeFile(path, JSON.stringify({ maxSteps: 3, maxStep: 4 }));
@@ -156,7 +193,7 @@ describe('a configuration', () => {
     assert.equal(said('--actors=10'), 'expected at most 9');
     assert.equal(said('--rate=0'), 'expected more than 0');
     assert.equal(said('--loss=mse'), 'expected one of ppo, dro');
-    assert.equal(said('--out='), 'expected some text');
+    assert.equal(said('--out='), 'expected some text; give a value, or leave it out');
     assert.equal(said('--is-quick=maybe'), 'expected true or false');
     assert.match(
       complaintOf(() => loadConfig(Plain, 'offbeat-x', ['--a'], {})),
