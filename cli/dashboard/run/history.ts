@@ -38,7 +38,6 @@ export class EventHistory implements History {
         dropFrom(this.steps, (known) => known.step >= step);
         dropFrom(this.evals, (known) => known.version > version);
         this.steps.push({ step, version, at, metrics });
-        this.summary = undefined; // a run that had ended was resumed
         break;
       }
       case 'eval':
@@ -51,11 +50,13 @@ export class EventHistory implements History {
       case 'end':
         this.summary = event.summary;
         break;
+      case 'leader':
+        this.summary = undefined; // a run that had ended is resumed
+        break;
       case 'held':
       case 'refusal':
       case 'suspicion':
       case 'version':
-      case 'leader':
       case 'checkpoint':
         break;
     }

@@ -11,6 +11,7 @@ const step = (number: number, reward = 0): RunEvent => ({
 const evaluation = (version: number): RunEvent => ({
   ...{ v: 1, at: 0, kind: 'eval', result: evalResult({ version }) },
 });
+const leader: RunEvent = { v: 1, at: 0, kind: 'leader', holder: 'learner' };
 const end: RunEvent = { v: 1, at: 0, kind: 'end', summary: { reason: 'max_steps' } };
 
 function after(...events: readonly RunEvent[]): EventHistory {
@@ -46,7 +47,9 @@ describe('the history of a run', () => {
 
   it('the history of a run is complete at its end, and continues if the run is resumed', () => {
     assert.deepEqual(after(step(1), end).summary, { reason: 'max_steps' });
-    assert.equal(after(step(1), end, step(2)).summary, undefined);
+    assert.equal(after(leader, step(1), end, leader).summary, undefined);
+    assert.equal(after(leader, step(1), end, leader, step(2)).summary, undefined);
+    assert.deepEqual(after(step(1), end, leader, end).summary, { reason: 'max_steps' });
   });
 
   it('the history of a run names each quarantined actor once', () => {

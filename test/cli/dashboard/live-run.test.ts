@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { LiveRun } from '../../../cli/dashboard/run/live-run.js';
 import { silentLogger } from '../../../cli/processes/file-logger.js';
 import type { Broker } from '../../../shared/broker/broker.js';
 import type { LeaderLease } from '../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
+import type { RunEvent } from '../../../shared/wire/run-event.js';
 import { runConfig } from '../../support/messages.js';
 import { snapshot } from '../../support/run-view.js';
 
@@ -13,11 +15,17 @@ const { backlog, manifest } = snapshot(3);
 /** The phase that the page shows of a run whose NATS answers with this. */
 async function phaseWith(
   leader: LeaderLease | undefined,
-  { published }: { published: PolicyManifest | undefined } = { published: manifest },
+  {
+    published,
+    past = [],
+  }: { published: PolicyManifest | undefined; past?: readonly RunEvent[] } = {
+    published: manifest,
+  },
 ): Promise<string> {
   const answers = {
     run: 'r',
     isConnected: true,
+    events: { past: () => Readable.from(past) },
     backlog: () => Promise.resolve(backlog),
     actors: { list: () => Promise.resolve([]) },
     policy: { current: () => Promise.resolve(published) },
@@ -30,6 +38,7 @@ async function phaseWith(
     findDecode: () => Promise.resolve(undefined),
     log: silentLogger(),
   });
+  await run.catchUp(new AbortController().signal);
   return (await run.now()).phase;
 }
 
@@ -51,5 +60,14 @@ describe('the page of a run whose NATS answers', () => {
 
   it('the page waits for the learner of a run that has just begun', async () => {
     assert.equal(await phaseWith(undefined, { published: undefined }), 'live');
+  });
+
+  it('the page calls a resumed run live before its first new step', async () => {
+    const end: RunEvent = { v: 1, at: 0, kind: 'end', summary: { reason: 'stopped' } };
+    const leader: RunEvent = { v: 1, at: 1, kind: 'leader', holder: 'learner' };
+    const ended = { published: manifest, past: [leader, end] };
+    assert.equal(await phaseWith(undefined, ended), 'over');
+    const resumed = { published: manifest, past: [leader, end, leader] };
+    assert.equal(await phaseWith(renewed(5), resumed), 'live');
   });
 });
