@@ -7,9 +7,7 @@ import type { ActorLease } from '../../shared/wire/actor-lease.js';
 import type { LeaderLease } from '../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import type { RunEvent } from '../../shared/wire/run-event.js';
-
-export type EventOf<Kind extends RunEvent['kind']> = Extract<RunEvent, { kind: Kind }>;
+import type { EventOf } from '../../shared/wire/run-event.js';
 
 /** A run at one moment, as far as its NATS server knows it. */
 export interface RunState {
@@ -34,8 +32,8 @@ export function hasLearner(leader: LeaderLease | undefined, at: number): boolean
   return leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds;
 }
 
-/** How many of the newest events are read; about half are steps, since each has a version event beside it. */
-const eventsBack = 40;
+/** How many of the newest steps are read. */
+const stepsBack = 20;
 
 /**
  * Reads everything that a run keeps in NATS; an observer's key is enough.
@@ -59,19 +57,17 @@ export async function readRunState(broker: Broker, signal: AbortSignal): Promise
     };
     return { run, at, ...unknown, steps: [], actors: [], backlog };
   }
-  const [config, leader, policy, evaluation, end, actors, newestDeadLetter] = await Promise.all([
-    store.get(),
-    broker.ledger.leader(),
-    broker.policy.current(),
-    broker.events.newest('eval'),
-    broker.events.newest('end'),
-    broker.actors.list(),
-    broker.deadLetters.newest(signal),
-  ]);
-  const steps: EventOf<'step'>[] = [];
-  for await (const event of broker.events.latest(eventsBack, signal)) {
-    if (event.kind === 'step') steps.push(event);
-  }
+  const [config, leader, policy, steps, evaluation, end, actors, newestDeadLetter] =
+    await Promise.all([
+      store.get(),
+      broker.ledger.leader(),
+      broker.policy.current(),
+      broker.events.latest('step', stepsBack, signal),
+      broker.events.newest('eval'),
+      broker.events.newest('end'),
+      broker.actors.list(),
+      broker.deadLetters.newest(signal),
+    ]);
   return {
     run,
     at,

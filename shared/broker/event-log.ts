@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { errorText } from '../base/errors.js';
 import { decode, encode } from '../wire/codec.js';
-import { RunEvent } from '../wire/run-event.js';
+import { type EventOf, RunEvent } from '../wire/run-event.js';
 import { classify } from './failures.js';
 import { askFor, type Link } from './link.js';
 import { type BodyStores, publish } from './publish.js';
@@ -95,24 +95,33 @@ export class EventLog {
     return this.#decoded(stored(this.#link, ...this.#everything, signal));
   }
 
-  /** Yields the newest `count` events, or fewer if the stream has fewer, oldest first. */
-  async *latest(count: number, signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
-    const [stream, subject] = this.#everything;
-    const last = await lastSequence(this.#link, stream);
-    yield* this.#decoded(
-      stored(this.#link, stream, subject, signal, Math.max(1, last - count + 1)),
-    );
+  /**
+   * Returns the newest `count` events of a kind, or fewer if there are fewer, oldest first. The server finds the next
+   * message of a subject, not the one before, so the search begins further back until there are enough.
+   */
+  async latest<Kind extends RunEvent['kind']>(
+    kind: Kind,
+    count: number,
+    signal: AbortSignal,
+  ): Promise<EventOf<Kind>[]> {
+    const newest = await this.#newestOf(kind);
+    if (newest === undefined) return [];
+    const { names } = this.#link;
+    for (let back = 2 * count; ; back *= 2) {
+      const first = Math.max(1, newest.seq - back);
+      const events: EventOf<Kind>[] = [];
+      const subject = names.subjects.event(kind);
+      const messages = stored(this.#link, names.streams.events, subject, signal, first);
+      for await (const event of this.#decoded(messages, kind)) events.push(event);
+      if (events.length >= count || first === 1 || signal.aborted) return events.slice(-count);
+    }
   }
 
   /** Yields every stored event of a kind, oldest first. */
-  async *every<Kind extends RunEvent['kind']>(
-    kind: Kind,
-  ): AsyncGenerator<Extract<RunEvent, { kind: Kind }>, void, undefined> {
+  every<Kind extends RunEvent['kind']>(kind: Kind): AsyncGenerator<EventOf<Kind>, void, undefined> {
     const { names, signal } = this.#link;
     const messages = stored(this.#link, names.streams.events, names.subjects.event(kind), signal);
-    for await (const event of this.#decoded(messages)) {
-      if (event.kind === kind) yield event as Extract<RunEvent, { kind: Kind }>;
-    }
+    return this.#decoded(messages, kind);
   }
 
   /** Counts the events other than changes of the leader: 0 in a run that has not started. */
@@ -128,29 +137,30 @@ export class EventLog {
   }
 
   /** Returns the newest event of a kind, if it exists and is readable. */
-  async newest<Kind extends RunEvent['kind']>(
-    kind: Kind,
-  ): Promise<Extract<RunEvent, { kind: Kind }> | undefined> {
+  async newest<Kind extends RunEvent['kind']>(kind: Kind): Promise<EventOf<Kind> | undefined> {
+    const message = await this.#newestOf(kind);
+    if (message === undefined) return undefined;
+    for await (const event of this.#decoded([message], kind)) return event;
+    return undefined;
+  }
+
+  async #newestOf(kind: RunEvent['kind']): Promise<StoredMessage | undefined> {
     const { names, jsm } = this.#link;
     const stream = names.streams.events;
     if ((await lastSequence(this.#link, stream)) === 0) return undefined;
     const query = { last_by_subj: names.subjects.event(kind) };
-    const message = await askFor(this.#link, `read ${stream}`, () =>
-      jsm.streams.getMessage(stream, query),
-    );
-    if (message === undefined) return undefined;
-    for await (const event of this.#decoded([message])) {
-      if (event.kind === kind) return event as Extract<RunEvent, { kind: Kind }>;
-    }
-    return undefined;
+    return askFor(this.#link, `read ${stream}`, () => jsm.streams.getMessage(stream, query));
   }
 
-  async *#decoded(
+  /** @param kind leaves out events of another kind than their subject's. */
+  async *#decoded<Kind extends RunEvent['kind']>(
     messages: AsyncIterable<StoredMessage> | Iterable<StoredMessage>,
-  ): AsyncGenerator<RunEvent, void, undefined> {
+    kind?: Kind,
+  ): AsyncGenerator<EventOf<Kind>, void, undefined> {
     for await (const { subject, data, seq } of messages) {
       try {
-        yield decode(RunEvent, subject, data);
+        const event = decode(RunEvent, subject, data);
+        if (kind === undefined || event.kind === kind) yield event as EventOf<Kind>;
       } catch (caught) {
         this.#link.log.warn({ seq, reason: errorText(caught) }, 'unreadable event skipped');
       }

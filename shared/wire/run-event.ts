@@ -80,3 +80,6 @@ export const RunEvent = z.discriminatedUnion('kind', [
   }),
 ]);
 export type RunEvent = z.infer<typeof RunEvent>;
+
+/** An event of one kind. */
+export type EventOf<Kind extends RunEvent['kind']> = Extract<RunEvent, { kind: Kind }>;

@@ -44,6 +44,28 @@ describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
     await reading;
   });
 
+  it('the event log finds the newest events of a kind, however many others are between and after them', async () => {
+    const { events } = broker;
+    const newest = async (count: number) =>
+      (await events.latest('step', count, stopping.signal)).map(({ step }) => step);
+    const held: RunEvent = {
+      ...{ v: 1, at: 0, kind: 'held', split: 'train', tickets: 1, withdrawn: 0 },
+      ...{ longestSeconds: 60, limitSeconds: 300 },
+    };
+    const emit = (event: RunEvent, times: number) =>
+      Promise.all(Array.from({ length: times }, () => events.emit(event)));
+    assert.deepEqual(await newest(3), []);
+    await emit(held, 20);
+    assert.deepEqual(await newest(3), []);
+    for (const step of [1, 2, 3, 4, 5]) {
+      await events.emit({ v: 1, at: step, kind: 'step', step, version: step, metrics: {} });
+      await emit(held, 20);
+    }
+    assert.deepEqual(await newest(1), [5]);
+    assert.deepEqual(await newest(3), [3, 4, 5]);
+    assert.deepEqual(await newest(9), [1, 2, 3, 4, 5]);
+  });
+
   it('the event log refuses events of a leader that was replaced', async () => {
     await using old = await brokerOn(server);
     const quick = { renewEveryMs: 100, expiresMs: 1_000 };

@@ -123,6 +123,17 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     assert.match(out, /^1 dead letter, the newest \d+ s ago \(learner\): not MessagePack$/m);
   });
 
+  it('offbeat status still knows the newest step after an hour in which a ticket is held', async () => {
+    const held = { split: 'train', tickets: 1, withdrawn: 0, longestSeconds: 3_600 } as const;
+    for (let i = 0; i < 360; i++) {
+      const at = Date.now();
+      await learner.events.emit({ v: 1, at, kind: 'held', ...held, limitSeconds: 7_200 });
+    }
+    const { step, solved, waits } = await report();
+    assert.deepEqual([step, solved], [2, 0.5]);
+    assert.match(waits?.text ?? '', /^the actors wait 50 % of the time for tickets/);
+  });
+
   it('offbeat status prints text of actors without escape codes', async () => {
     const { js, names } = actor.link;
     const hostile = '\x1b[2J\x9b2J';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { EventOf } from '../../../cli/existing-run/run-state.js';
+import type { EventOf } from '../../../shared/wire/run-event.js';
 import { waitsOver, waitText } from '../../../cli/status/waits.js';
 
 const step = (step: number, seconds: number, metrics: Record<string, number>): EventOf<'step'> => ({
