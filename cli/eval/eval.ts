@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describeFlags } from '../../shared/service/config-help.js';
+import { UserError } from '../../shared/base/errors.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Environment } from '../../shared/service/config.js';
@@ -15,7 +16,7 @@ import { backendPlace } from './open-weights.js';
 import { EvalConfig, evalService, loadEvalConfig } from './eval-config.js';
 import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { findVersion, type SavedState } from './find-version.js';
-import { measure } from './measure.js';
+import { heldOut, measure } from './measure.js';
 import { withProblems } from './other-problems.js';
 import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
@@ -36,9 +37,9 @@ ${describeFlags(EvalConfig.shape, evalService)}
 
 /**
  * Evaluates a version of a run and returns the exit code: 0 when there is a result, the signal's code after
- * Ctrl-C, else 1. When it returns, none of its processes is left.
+ * Ctrl-C, else 1. When it returns, none of its processes is left; their logs are, if it failed.
  *
- * @throws {UserError} for an unknown run or version, or if its weights or data no longer exist.
+ * @throws {UserError} for an unknown run or version, if its weights or data no longer exist, or if no answer came.
  */
 export async function evalRun(argv: readonly string[], env: Environment): Promise<number> {
   const request = loadEvalConfig(argv, env);
@@ -49,6 +50,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
   const stop = listenForStop(screen.note, 'stopping');
   const folder = await mkdtemp(join(tmpdir(), 'offbeat-eval-'));
   const log = fileLogger('eval', join(folder, 'eval.log'));
+  let hasStarted = false;
   let keepsLogs = false;
   try {
     const natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
@@ -70,11 +72,14 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
       return findVersion(store, request.version, states, signal);
     });
     const version = { ...kept, config: await asMeasured(kept.config, request) };
+    const problems = await heldOut(version, request);
     const { version: number, step } = version;
+    hasStarted = true;
     const result = await measure({
       request,
       found,
       version,
+      problems,
       natsBinary,
       folder,
       screen,
@@ -87,12 +92,16 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
   } catch (caught) {
     const exitCode = stop.exitCode();
     if (exitCode !== undefined) return exitCode; // the error is that of a wait that we aborted
+    // Before it has started, what is wrong in the request has nothing to do with the logs.
+    keepsLogs = hasStarted || !(caught instanceof UserError);
+    if (keepsLogs) printError(`the logs of this evaluation are in ${folder}`);
     if (!(caught instanceof FleetError)) throw caught;
-    keepsLogs = true;
     printError(caught.message);
     return caught.exitCode;
   } finally {
-    if (!keepsLogs) await rm(folder, { recursive: true, force: true });
+    // A copy of the weights says nothing about a failure, and may be large.
+    const rest = keepsLogs ? join(folder, 'checkpoints') : folder;
+    await rm(rest, { recursive: true, force: true });
   }
   return 0;
 }

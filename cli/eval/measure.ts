@@ -35,6 +35,7 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 
 /** The version and the problems of an evaluation, and where it runs. */
 export interface MeasureOptions extends BackendOptions {
+  readonly problems: readonly EvalProblem[];
   readonly natsBinary: NatsBinary;
   readonly screen: Screen;
   readonly stop: StopSignals;
@@ -45,11 +46,10 @@ export interface MeasureOptions extends BackendOptions {
  * From the run it needs only the result of `findVersion` and the saved weights.
  *
  * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something that it needs
- *   does not exist.
+ *   does not exist, or no answer came of all tickets.
  */
 export async function measure(options: MeasureOptions): Promise<EvalResult> {
-  const { request, found, version, screen, stop, folder, log } = options;
-  const problems = await heldOut(version, request);
+  const { request, found, version, problems, screen, stop, folder } = options;
   await using fleet = new Fleet({ logFolder: folder, report: screen.warn, hurry: stop.hurry });
   const over = new AbortController();
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
@@ -59,7 +59,9 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     const backend = await backendPlace(found, request);
     await using client = await openBackend(options, fleet, backend, signal);
     await using opened =
-      client === undefined ? undefined : await weightsFromBackend(client, found, version);
+      client === undefined
+        ? undefined
+        : await weightsFromBackend(client, found, version, screen.warn);
     const weights = opened ?? weightsFromStore(found, version)!;
 
     const run = found.run; // alone on its server, so it can be called like the one that it copies
@@ -70,7 +72,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
       run,
       client: 'eval',
       identity,
-      log,
+      log: options.log,
       signal,
     });
     await prepare(broker, version, weights, problems.length);
@@ -81,7 +83,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     for (const member of workers) void fleet.start(member);
     const names = workers.map(({ name }) => name);
     await fleet.ready(names, deadlineMs, signal);
-    return await evaluate(broker, problems, options, signal);
+    return await evaluate(broker, options, signal);
   } catch (caught) {
     fleet.failed.throwIfAborted(); // the cause; other errors follow from it
     throw caught;
@@ -90,8 +92,12 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
   }
 }
 
-/** The held-out problems that the request names. */
-async function heldOut(
+/**
+ * The held-out problems that the request names.
+ *
+ * @throws {UserError} if they are not those of the run, or there are not so many.
+ */
+export async function heldOut(
   { config }: FoundVersion,
   { problems, skipProblems }: EvalConfig,
 ): Promise<readonly EvalProblem[]> {
@@ -151,8 +157,7 @@ const progressEveryMs = 500;
 /** Has the version answer the problems, and shows the progress. */
 async function evaluate(
   broker: Broker,
-  problems: readonly EvalProblem[],
-  { request, version: { config, version }, screen, log }: MeasureOptions,
+  { request, problems, version: { config, version }, screen, log }: MeasureOptions,
   signal: AbortSignal,
 ): Promise<EvalResult> {
   const evaluator = new Evaluator({
@@ -167,8 +172,8 @@ async function evaluate(
   await using listening = new TaskScope(signal); // if receiving fails, so does the evaluation
   listening.start((until) => receiveAnswers(broker, evaluator, { signal: until, log }));
   listening.start((until) =>
-    watchDeadLetters(broker.deadLetters.read(until), ({ ticketId }) => {
-      evaluator.recordDeath(ticketId);
+    watchDeadLetters(broker.deadLetters.read(until), ({ ticketId }, { stage, reason }) => {
+      evaluator.recordDeath(ticketId, `${stage}: ${reason}`);
     }),
   );
   const progress = setInterval(() => {

@@ -2,7 +2,7 @@ import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
-import { UserError } from '../../shared/base/errors.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
@@ -30,11 +30,23 @@ export function weightsFromStore(
   return { samplerPath, adapter };
 }
 
-/** The version's weights by a backend, which has what was saved. */
+/**
+ * The version's weights by a backend, which has what was saved.
+ *
+ * @param warn receives a line if what was saved for this alone stays on the server.
+ */
 export async function weightsFromBackend(
-  client: TinkerClient,
-  { sampler }: FoundRun,
+  client: Pick<
+    TinkerClient,
+    | 'restoreLoraModel'
+    | 'createSamplingSession'
+    | 'downloadAdapter'
+    | 'downloadExternal'
+    | 'deleteCheckpoint'
+  >,
+  { sampler }: Pick<FoundRun, 'sampler'>,
   { config, version, samplerPath, statePath, files }: FoundVersion,
+  warn: (line: string) => void,
 ): Promise<OpenedWeights & AsyncDisposable> {
   let path = samplerPath;
   let isOurs = false;
@@ -52,7 +64,11 @@ export async function weightsFromBackend(
   }
   const weights = path;
   const dispose = async () => {
-    if (isOurs) await client.deleteCheckpoint(weights);
+    if (!isOurs) return;
+    // The measurement is over then, and its result must not be lost.
+    await client.deleteCheckpoint(weights).catch((caught: unknown) => {
+      warn(`${weights} stays on the backend: it could not be deleted (${errorText(caught)})`);
+    });
   };
   if (sampler === 'tinker') {
     const samplingSessionId = await client.createSamplingSession(weights);

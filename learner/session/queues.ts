@@ -76,7 +76,8 @@ export class SessionQueues {
     this.#session.start((signal) =>
       watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
         const order = tickets.orderOf(ticket);
-        if (order === undefined) evaluator.recordDeath(ticket.ticketId);
+        const { stage, reason } = death;
+        if (order === undefined) evaluator.recordDeath(ticket.ticketId, `${stage}: ${reason}`);
         else receiver.recordDeath(order, ticket.attempt, death);
       }),
     );
@@ -88,11 +89,11 @@ export class SessionQueues {
           held: () => 0,
           holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {
-            evaluator.recordDeath(ticketId);
+            evaluator.recordDeath(ticketId, 'it was lost: no queue had it');
           },
           onOverdue: ({ ticketId }) => {
             countDroppedGroup('actor', 'overdue');
-            evaluator.recordDeath(ticketId);
+            evaluator.recordDeath(ticketId, 'it was withdrawn: an actor held it too long');
           },
         },
         signal,

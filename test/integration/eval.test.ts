@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { accessWith } from '../../cli/nats-server/keys.js';
 import { startNats } from '../../cli/nats-server/start.js';
 import { connectBroker } from '../../shared/broker/connect.js';
+import { openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { silent } from '../support/broker.js';
 import { runOffbeat } from '../support/offbeat.js';
@@ -74,10 +78,30 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
     assert.deepEqual(result.answers.greedy.correct, evals[0]!.answers.greedy.correct.slice(2));
     const beyond = await evaluate('--skip-problems=1020');
     assert.equal(beyond.code, 2);
+    assert.doesNotMatch(beyond.err, /logs/);
     assert.match(
       beyond.err,
       /--skip-problems 1020 and --problems 6 need 1026 held-out problems, but there are 1024/,
     );
+  });
+
+  it('offbeat eval reports why no answer came, and keeps its logs', async () => {
+    // Problems of 6 large numbers do not fit into the context of the model, those of 3 do.
+    const large = { numbers: '3,6', maxNumber: 9_999_999, maxTarget: 9_999_999 };
+    const spec = await taskSpec(TaskSettings.parse({ task: 'countdown', ...large }));
+    const { test } = await openTask(spec).load();
+    const tooLong = test.findIndex(({ difficulty }) => difficulty === '6 numbers');
+    const { code, err } = await evaluate(
+      ...['--numbers=3,6', '--max-number=9999999', '--max-target=9999999'],
+      ...['--problems=1', `--skip-problems=${tooLong}`],
+    );
+    assert.equal(code, 2, err);
+    assert.match(err, /version 3 failed: all of its sampled .* died, 2 of 2:$/m);
+    assert.match(err, /^ {2}- actor: ticket eval-3-0-\S+ needs \d+ tokens .* has room for 64/m);
+    const folder = /the logs of this evaluation are in (\S+)$/m.exec(err)![1]!;
+    assert.match(await readFile(join(folder, 'actor-0.log'), 'utf8'), /message given up/);
+    assert(!existsSync(join(folder, 'checkpoints')));
+    await rm(folder, { recursive: true });
   });
 
   it('offbeat eval refuses problems that contradict each other', async () => {

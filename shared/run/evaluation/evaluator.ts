@@ -1,5 +1,6 @@
 import { Changes } from '../../base/changes.js';
-import { PermanentError } from '../../base/errors.js';
+import { PermanentError, UserError } from '../../base/errors.js';
+import { printable } from '../../base/printable.js';
 import type { Broker } from '../../broker/broker.js';
 import { consume } from '../../broker/consume.js';
 import type { Logger } from '../../service/telemetry/logger.js';
@@ -40,7 +41,7 @@ interface Running {
   issued: number; // number of its tickets
   published: number; // number of these, in order
   readonly answers: EvalResult['answers'];
-  lost: number;
+  readonly deaths: string[]; // why, for each ticket without an answer
 }
 
 /**
@@ -72,7 +73,8 @@ export class Evaluator {
   /**
    * Evaluates a version; only one evaluation can run at a time.
    *
-   * @throws {Error} if all sampled or all greedy tickets died; the signal's reason once it aborts.
+   * @throws {UserError} if all sampled or all greedy tickets died, with the causes; the signal's reason once it
+   *   aborts.
    */
   async run(version: number, signal: AbortSignal): Promise<EvalResult> {
     const { config, log, problems, samples, newestVersion } = this.#options;
@@ -91,15 +93,23 @@ export class Evaluator {
     } finally {
       this.#running = undefined;
     }
-    const { lost, answers } = running;
+    const { deaths, answers } = running;
+    const lost = deaths.length;
     if (lost > 0) log.warn({ version, lost }, 'evaluation lacks dead tickets');
+    const rates = solveRates(problems, answers);
+    if (rates === undefined) {
+      throw new UserError(
+        `the evaluation of version ${version} failed: all of its sampled or all of its greedy tickets died, ` +
+          `${lost} of ${running.issued}:\n${listed(deaths)}`,
+      );
+    }
     return {
       version,
       lag: Math.max(0, newestVersion() - version),
       seconds: (performance.now() - startedAt) / 1_000,
       temperature: config.sampling.temperature,
       samples,
-      ...solveRates(problems, answers),
+      ...rates,
       lost,
       answers,
     };
@@ -138,10 +148,10 @@ export class Evaluator {
   }
 
   /** Continues the evaluation without a ticket whose message was given up. */
-  recordDeath(ticketId: string): void {
+  recordDeath(ticketId: string, why: string): void {
     const running = this.#running;
     if (running?.open.has(ticketId) !== true) return;
-    running.lost += 1;
+    running.deaths.push(why);
     this.#close(running, ticketId);
   }
 
@@ -154,7 +164,7 @@ export class Evaluator {
       return { correct: zeros(), total: zeros() };
     };
     const answers = { sampled: none(), greedy: none() };
-    this.#running = { version, open: new Map(), issued: 0, published: 0, answers, lost: 0 };
+    this.#running = { version, open: new Map(), issued: 0, published: 0, answers, deaths: [] };
     return this.#running;
   }
 
@@ -192,6 +202,17 @@ export class Evaluator {
     running.issued = tickets.length;
     return tickets;
   }
+}
+
+const mostReasons = 3;
+const longestReason = 300; // characters
+
+/** Some of the reasons, which may quote what an actor sent. */
+function listed(reasons: readonly string[]): string {
+  const all = [...new Set(reasons)];
+  const more = all.length > mostReasons ? ['  - …'] : [];
+  const some = all.slice(0, mostReasons).map((reason) => printable(reason.slice(0, longestReason)));
+  return [...some.map((reason) => `  - ${reason}`), ...more].join('\n');
 }
 
 /** Passes the scored groups of evaluation tickets to `evaluator` until `signal` aborts. */

@@ -12,20 +12,18 @@ export interface EvalProblem {
  * The solve rates of some problems.
  *
  * @param problems [P] in the order of the answers.
- * @returns the rates over all problems, and over those of each difficulty, in order of their names.
- * @throws {Error} if there is no sampled or no greedy answer at all.
+ * @returns the rates over all problems, and over those of each difficulty, in order of their names; undefined if
+ *   there is no sampled or no greedy answer at all.
  */
 export function solveRates(
   problems: readonly EvalProblem[],
   answers: EvalResult['answers'],
-): SolveRates & Pick<EvalResult, 'byDifficulty'> {
+): (SolveRates & Pick<EvalResult, 'byDifficulty'>) | undefined {
   const all = ratesOf(
     problems.map((_, i) => i),
     answers,
   );
-  if (all === undefined) {
-    throw new Error('the evaluation failed: all of its sampled or all of its greedy tickets died');
-  }
+  if (all === undefined) return undefined;
   const difficulties = [...new Set(problems.map(({ difficulty }) => difficulty))].sort(naturally);
   const byDifficulty = difficulties.flatMap((difficulty) => {
     const members = problems.flatMap((problem, i) => (problem.difficulty === difficulty ? i : []));

@@ -76,7 +76,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
   });
 
   it('an evaluation continues without a dead ticket', async () => {
-    evaluator.recordDeath(tickets[0]!.ticketId);
+    evaluator.recordDeath(tickets[0]!.ticketId, 'reward: no such problem');
     for (const ticket of tickets.slice(1)) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(true)));
     }
@@ -88,16 +88,24 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.deepEqual(answers.sampled, { correct: [0, 2], total: [0, 2] });
   });
 
-  it('an evaluation fails when every ticket dies, and another can be started', async () => {
-    for (const { ticketId } of tickets) evaluator.recordDeath(ticketId);
-    await assert.rejects(result, /failed: all of its sampled or all of its greedy tickets died/);
+  it('an evaluation fails with the causes when every ticket dies, and another can be started', async () => {
+    for (const { ticketId, order } of tickets) {
+      evaluator.recordDeath(ticketId, order < 3 ? 'reward: no such problem' : 'actor: \x1b[2J');
+    }
+    await assert.rejects(result, {
+      name: 'UserError',
+      message:
+        'the evaluation of version 3 failed: all of its sampled or all of its greedy tickets died, 4 of 4:\n' +
+        '  - reward: no such problem\n' +
+        '  - actor: \\u001b[2J',
+    });
     evaluator.run(4, stop.signal).catch(() => undefined);
     await until(() => tickets.length === 8);
     assert.equal(tickets.at(-1)!.pinnedVersion, 4);
   });
 
   it('every evaluation samples with the same seeds', async () => {
-    for (const { ticketId } of tickets) evaluator.recordDeath(ticketId);
+    for (const { ticketId } of tickets) evaluator.recordDeath(ticketId, 'test');
     await result.catch(() => undefined);
     evaluator.run(4, stop.signal).catch(() => undefined);
     await until(() => tickets.length === 8);
@@ -157,7 +165,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
   /** The refused answer is a dead letter now, of which the evaluator is told. */
   async function endsWithout({ ticketId }: Ticket, others: readonly Ticket[]): Promise<void> {
     assert.deepEqual(evaluator.tickets, { issued: 4, open: 4 });
-    evaluator.recordDeath(ticketId);
+    evaluator.recordDeath(ticketId, 'test');
     for (const ticket of others) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(false)));
     }

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { weightsFromBackend } from '../../../cli/eval/open-weights.js';
+import { PermanentError } from '../../../shared/base/errors.js';
+import type { TrainingRun } from '../../../shared/tinker/training-run.js';
+import { runConfig } from '../../support/messages.js';
+
+const saved = 'tinker://restored/sampler_weights/eval-3';
+
+/** Opens version 3, of which only the state exists, on a backend that answers a deletion so. */
+async function opened(deleteCheckpoint: (path: string) => Promise<void>, warnings: string[]) {
+  const restored = { saveWeightsForSampler: () => Promise.resolve(saved) };
+  const unused = () => Promise.reject(new Error('not asked for'));
+  const client = {
+    restoreLoraModel: () => Promise.resolve(restored as unknown as TrainingRun),
+    createSamplingSession: () => Promise.resolve('session-1'),
+    downloadAdapter: unused,
+    downloadExternal: unused,
+    deleteCheckpoint,
+  };
+  const found = { config: runConfig(), version: 3, step: 3, adapter: undefined };
+  return await weightsFromBackend(
+    client,
+    { sampler: 'tinker' },
+    { ...found, samplerPath: undefined, statePath: 'tinker://run/weights/state-000003' },
+    (line) => warnings.push(line),
+  );
+}
+
+describe('the weights that a backend restores for an evaluation', () => {
+  it('restored weights are deleted after the evaluation', async () => {
+    const deleted: string[] = [];
+    const weights = await opened((path) => Promise.resolve(void deleted.push(path)), []);
+    assert.deepEqual([weights.samplerPath, weights.samplingSessionId], [saved, 'session-1']);
+    await weights[Symbol.asyncDispose]();
+    assert.deepEqual(deleted, [saved]);
+  });
+
+  it('restored weights that cannot be deleted are reported, and cost no result', async () => {
+    const warnings: string[] = [];
+    const refused = () => Promise.reject(new PermanentError('403: only the owner may delete'));
+    const measure = async () => {
+      await using _weights = await opened(refused, warnings);
+      return 'the result';
+    };
+    assert.equal(await measure(), 'the result');
+    assert.deepEqual(warnings, [
+      `${saved} stays on the backend: it could not be deleted (403: only the owner may delete)`,
+    ]);
+  });
+});
