@@ -11,7 +11,7 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { readStore } from '../existing-run/read-store.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/stop-signals.js';
-import { fateOf, type Books, type Fate, entryOf, listText, showing } from './text.js';
+import { type Books, entriesOf, type Entry, listText, showing } from './text.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** Where the dead letters are, and how to print them. */
@@ -82,7 +82,8 @@ ${describeFlags(DeadLettersConfig.shape, deadLettersService)}
 interface Letters {
   readonly broker: Broker;
   readonly request: DeadLettersRequest;
-  readonly chosen: readonly { readonly letter: DeadLetter; readonly fate: Fate }[];
+  readonly books: Books;
+  readonly chosen: readonly Entry[];
   readonly signal: AbortSignal;
 }
 
@@ -109,8 +110,12 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
     const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
     const store = { ...place, signal, hurry, log, role } as const;
     return await readStore(store, async (broker) => {
-      const chosen = await choose(broker, request, signal);
-      const letters = { broker, request, chosen, signal };
+      if (!(await broker.isThere())) {
+        throw new UserError(`the NATS server knows no run ${config.run}`);
+      }
+      const books = await readBooks(broker);
+      const chosen = await entriesOf(choose(broker, request, signal), books);
+      const letters = { broker, request, books, chosen, signal };
       if (action === 'list') return list(letters);
       if (action === 'show') return show(letters);
       return tellOutcomes(
@@ -121,25 +126,24 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
   });
 }
 
-async function choose(
+/** @throws {UserError} for a letter that does not exist. */
+async function* choose(
   broker: Broker,
   { numbers, config }: DeadLettersRequest,
   signal: AbortSignal,
-): Promise<Letters['chosen']> {
-  if (!(await broker.isThere())) throw new UserError(`the NATS server knows no run ${config.run}`);
-  const books = await readBooks(broker);
-  const chosen: { letter: DeadLetter; fate: Fate }[] = [];
-  for await (const letter of broker.deadLetters.past(signal)) {
-    if (numbers.length > 0 && !numbers.includes(letter.seq)) continue;
-    chosen.push({ letter, fate: fateOf(letter, books) });
+): AsyncGenerator<DeadLetter> {
+  if (numbers.length === 0) yield* broker.deadLetters.past(signal);
+  const missing: number[] = [];
+  for (const number of [...new Set(numbers)].sort((a, b) => a - b)) {
+    const letter = await broker.deadLetters.at(number);
+    if (letter === undefined) missing.push(number);
+    else yield letter;
   }
-  const missing = numbers.filter((number) => !chosen.some(({ letter }) => letter.seq === number));
   if (missing.length > 0) {
     throw new UserError(
       `run ${config.run} has no dead letter ${missing.join(', ')}; \`offbeat dead-letters list\` shows those that it has`,
     );
   }
-  return chosen;
 }
 
 async function readBooks(broker: Broker): Promise<Books> {
@@ -157,14 +161,15 @@ const noTickets = { nextOrder: 0, consumedBelow: 0, consumedAbove: [] };
 const noGroups = { maxStepsOffPolicy: 0, groupsPerBatch: 0 };
 
 function list({ chosen, request: { config } }: Letters): number {
-  const entries = chosen.map(({ letter, fate }) => entryOf(letter, fate));
-  print(config.json ? printableJson(entries) : listText(entries));
+  print(config.json ? printableJson(chosen) : listText(chosen));
   return 0;
 }
 
-function show({ chosen, request: { config } }: Letters): number {
-  for (const { letter, fate } of chosen) {
-    print(printableJson(showing(letter, fate), config.json ? undefined : 2));
+async function show({ broker, books, chosen, request: { config } }: Letters): Promise<number> {
+  for (const { number } of chosen) {
+    const letter = await broker.deadLetters.at(number);
+    if (letter === undefined) continue; // purged meanwhile
+    print(printableJson(showing(letter, books), config.json ? undefined : 2));
   }
   return 0;
 }
@@ -176,14 +181,18 @@ function show({ chosen, request: { config } }: Letters): number {
 async function replay({ broker, request, chosen, signal }: Letters): Promise<Outcome[]> {
   await using _lead = await lead(broker, signal);
   const outcomes: Outcome[] = [];
-  for (const { letter, fate } of chosen) {
-    const number = letter.seq;
+  for (const { number, ticket } of chosen) {
+    const letter = await broker.deadLetters.at(number);
+    if (letter === undefined) {
+      outcomes.push({ number, isDone: false, why: 'it was deleted meanwhile' });
+      continue;
+    }
     const refusal = broker.deadLetters.refusal(letter);
     if (refusal !== undefined) {
       outcomes.push({ number, isDone: false, why: refusal });
       continue;
     }
-    if (fate === 'ended' && !request.config.force) {
+    if (ticket === 'ended' && !request.config.force) {
       const why = 'its ticket has ended, so no learner waits for it; --force sends it anyway';
       outcomes.push({ number, isDone: false, why });
       continue;
@@ -212,9 +221,8 @@ async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposabl
 /** The letter of an open ticket stays: without it the next learner would always wait for the ticket. */
 async function purge({ broker, chosen }: Letters): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
-  for (const { letter, fate } of chosen) {
-    const number = letter.seq;
-    if (fate === 'open') {
+  for (const { number, ticket } of chosen) {
+    if (ticket === 'open') {
       const why = 'its ticket is still open in the last checkpoint; the next one ends it';
       outcomes.push({ number, isDone: false, why });
       continue;

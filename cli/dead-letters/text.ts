@@ -14,7 +14,7 @@ import { printable } from '../../shared/base/printable.js';
  * - `ended`: it was trained, skipped, replaced or counted as dead; no learner waits for it.
  * - `none`: the letter has no training ticket, or one that no learner can have issued.
  */
-export type Fate = 'open' | 'ended' | 'none';
+type Fate = 'open' | 'ended' | 'none';
 
 /** The facts from the ledger and the stream of tickets. */
 export interface Books extends Pick<Checkpoint, 'consumedBelow' | 'consumedAbove'> {
@@ -24,7 +24,7 @@ export interface Books extends Pick<Checkpoint, 'consumedBelow' | 'consumedAbove
   readonly ids?: Pick<TicketIds, 'orderOf'> | undefined;
 }
 
-export function fateOf(
+function fateOf(
   letter: Pick<DeadLetter, 'data' | 'msgId'>,
   { consumedBelow, consumedAbove, issuedBelow, ids }: Books,
 ): Fate {
@@ -36,7 +36,7 @@ export function fateOf(
 }
 
 /** A dead letter and the state of its ticket, as `list --json` prints it. */
-interface Entry {
+export interface Entry {
   readonly number: number;
   readonly at: string; // ISO 8601
   readonly stage: string;
@@ -49,7 +49,7 @@ interface Entry {
   readonly unreadable: string | null; // which part of the letter, and why
 }
 
-export function entryOf(letter: DeadLetter, fate: Fate): Entry {
+function entryOf(letter: DeadLetter, fate: Fate): Entry {
   const inside = ticketOf(letter);
   return {
     number: letter.seq,
@@ -63,6 +63,19 @@ export function entryOf(letter: DeadLetter, fate: Fate): Entry {
     bytes: letter.data.byteLength,
     unreadable: letter.unreadable ?? null,
   };
+}
+
+/**
+ * The entries of letters, whose messages may be large and as many as the stream holds: none is kept once its entry is
+ * made.
+ */
+export async function entriesOf(
+  letters: AsyncIterable<DeadLetter>,
+  books: Books,
+): Promise<Entry[]> {
+  const entries: Entry[] = [];
+  for await (const letter of letters) entries.push(entryOf(letter, fateOf(letter, books)));
+  return entries;
 }
 
 /** One line for each letter, escaped. */
@@ -82,7 +95,7 @@ export function listText(entries: readonly Entry[]): string {
 }
 
 /** One letter with its message: decoded if it can be read, else its bytes. */
-export function showing(letter: DeadLetter, fate: Fate): Record<string, unknown> {
+export function showing(letter: DeadLetter, books: Books): Record<string, unknown> {
   let message: unknown;
   try {
     message = plain(unpack(letter.data));
@@ -92,7 +105,7 @@ export function showing(letter: DeadLetter, fate: Fate): Record<string, unknown>
       base64: Buffer.from(letter.data).toString('base64'),
     };
   }
-  return { ...entryOf(letter, fate), msgId: letter.msgId ?? null, message };
+  return { ...entryOf(letter, fateOf(letter, books)), msgId: letter.msgId ?? null, message };
 }
 
 /** Byte arrays as base64, since JSON has no type for them. */

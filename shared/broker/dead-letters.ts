@@ -162,6 +162,17 @@ export class DeadLetters {
     }
   }
 
+  /** Returns one dead letter, unless it was removed. */
+  async at(seq: number): Promise<DeadLetter | undefined> {
+    if (seq < 1 || !Number.isSafeInteger(seq)) return undefined; // the server takes it for a wrong request
+    const { jsm, names } = this.#link;
+    const stream = names.streams.dead;
+    const message = await askFor(this.#link, `read ${stream}`, () =>
+      jsm.streams.getMessage(stream, { seq }),
+    );
+    return message && (await this.#letter(message));
+  }
+
   /** Returns the newest dead letter, unless it was removed. */
   async newest(signal: AbortSignal): Promise<DeadLetter | undefined> {
     const [stream, subject] = this.#everything;

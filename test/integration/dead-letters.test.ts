@@ -312,6 +312,8 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
 
   it('dead-letters names a missing letter', async () => {
     assert.match((await run('show', '7')).err, /run test has no dead letter 7; .*list/);
+    const unknown = await run('purge', '7', '0', '999999999999999999999');
+    assert.match(unknown.err, /run test has no dead letter 0, 7, 1e\+21; .*list/);
     const elsewhere = ['dead-letters', 'list', '--run=none', `--nats-url=${server.url}`];
     const { code, err } = await runOffbeat(elsewhere, '.');
     assert.deepEqual([code, err], [2, 'the NATS server knows no run none\n']);
