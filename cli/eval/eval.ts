@@ -6,6 +6,7 @@ import { UserError } from '../../shared/base/errors.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Environment } from '../../shared/service/config.js';
+import { checkLogLevel } from '../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { FleetError } from '../processes/fleet.js';
@@ -43,6 +44,7 @@ ${describeFlags(EvalConfig.shape, evalService)}
  */
 export async function evalRun(argv: readonly string[], env: Environment): Promise<number> {
   const request = loadEvalConfig(argv, env);
+  checkLogLevel(env);
   const found = await findRun(request);
   const plain = { write: (text: string) => process.stderr.write(text) };
   const stream = request.json ? plain : process.stdout;

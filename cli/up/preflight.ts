@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
+import { checkLogLevel } from '../../shared/service/telemetry/logger.js';
 import {
   checkModelDirectory,
   embeddedModelPath,
@@ -54,6 +55,7 @@ export async function preflight(
   const { request, run, env, report, signal } = options;
   const { config } = request;
   const { natsUrl, backendUrl } = config;
+  checkLogLevel(env);
   const model = await checkModelDirectory(config.modelDir ?? embeddedModelPath);
   const settings = await checkSettings(request, run, env);
   if (config.dashboard) await checkDashboardPort(config.dashboardPort);

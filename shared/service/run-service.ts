@@ -1,7 +1,7 @@
 import { UserError } from '../base/errors.js';
 import { userErrorCode } from '../base/exit-codes.js';
 import { onParentGone } from './parent-pipe.js';
-import { createLogger, type Logger } from './telemetry/logger.js';
+import { checkLogLevel, createLogger, type Logger } from './telemetry/logger.js';
 import { startTracing } from './telemetry/tracing.js';
 import { printError } from './telemetry/print-error.js';
 
@@ -49,6 +49,7 @@ export async function runService(
     setTimeout(() => process.exit(1), orphanGraceMs).unref();
   });
   try {
+    checkLogLevel(process.env);
     await using _tracing = await startTracing(service, process.env, log);
     await main({ log, signal: shutdown.signal });
   } catch (err) {

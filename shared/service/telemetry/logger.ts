@@ -1,5 +1,6 @@
 import { pino, type Logger, type LoggerOptions } from 'pino';
-import { PermanentError } from '../../base/errors.js';
+import { PermanentError, UserError } from '../../base/errors.js';
+import type { Environment } from '../config.js';
 import { atExit, LogStream } from './log-stream.js';
 import { Repetitions, type RepetitionLimit } from './repetitions.js';
 import { withoutSecrets } from './secrets.js';
@@ -16,12 +17,31 @@ const secretFields = [
   'authorization',
 ];
 
-/** Creates a logger that writes one JSON line per event to standard output; `LOG_LEVEL` sets the level. */
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'];
+
+/** @throws {UserError} if `LOG_LEVEL` names no level. */
+export function checkLogLevel(env: Environment): void {
+  const level = logLevel(env);
+  if (logLevels.includes(level)) return;
+  throw new UserError(
+    `LOG_LEVEL is ${JSON.stringify(level)}: expected one of ${logLevels.join(', ')}`,
+  );
+}
+
+function logLevel(env: Environment): string {
+  return env['LOG_LEVEL'] || 'info';
+}
+
+/**
+ * Creates a logger that writes one JSON line per event to standard output. `LOG_LEVEL` sets the level; one that
+ * `checkLogLevel` refuses is info, so that the refusal can be logged.
+ */
 export function createLogger(service: string): Logger {
+  const level = logLevel(process.env);
   return pino(
     {
       base: { service, pid: process.pid },
-      level: process.env['LOG_LEVEL'] ?? 'info',
+      level: logLevels.includes(level) ? level : 'info',
       timestamp: pino.stdTimeFunctions.isoTime,
       ...loggerOptions(),
     },

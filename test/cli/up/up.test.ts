@@ -57,6 +57,10 @@ describe('offbeat up, with an unusable environment', { timeout: 240_000 }, () =>
     );
   });
 
+  it('offbeat up starts no service with a level of the log that does not exist', async () => {
+    assert.match(await refusal([], { LOG_LEVEL: 'warning' }), /^LOG_LEVEL is "warning": expected/);
+  });
+
   it('offbeat up writes nothing if the dataset does not exist, and reports it once', async () => {
     assert.match(
       await refusal(['--dataset=none.jsonl']),

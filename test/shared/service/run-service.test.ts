@@ -93,6 +93,24 @@ describe('a service', { timeout: 60_000 }, () => {
     assert.equal(output.err, 'use another port\n');
   });
 
+  it('a service logs from info on if the variable of the level is empty', async () => {
+    const main = `log.debug('hidden'); log.info('shown');`;
+    const { child, output } = serviceProcess(main, { LOG_LEVEL: '' });
+    assert.deepEqual(await exitOf(child), [0, null]);
+    assert.match(output.out, /"msg":"shown"/);
+    assert.doesNotMatch(output.out, /hidden/);
+  });
+
+  it('a service names the levels of the log with code 2 if it was given an unknown one', async () => {
+    const { child, output } = serviceProcess(`log.info('up');`, { LOG_LEVEL: 'warning' });
+    assert.deepEqual(await exitOf(child), [2, null]);
+    const complaint =
+      'LOG_LEVEL is "warning": expected one of trace, debug, info, warn, error, fatal, silent';
+    assert.equal(output.err, `${complaint}\n`);
+    assert.match(output.out, /"level":60.*LOG_LEVEL is/);
+    assert.doesNotMatch(output.out, /"msg":"up"/);
+  });
+
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     it(`a service finishes its work after ${name}, and takes a signal that npm repeats for the same one`, async () => {
       const { child, output } = serviceProcess(
