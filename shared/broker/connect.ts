@@ -102,17 +102,14 @@ async function dial(options: BrokerOptions, how: ConnectionOptions): Promise<Nat
 async function connectionOptions(options: BrokerOptions): Promise<ConnectionOptions> {
   const { natsUrl, run, client, identity } = options;
   const { protocol, host, username, password } = parseAddress(natsUrl);
+  const [user, pass] = [decoded(username), decoded(password)];
   return {
     servers: host,
     ...(protocol === 'tls:' ? { tls: {} } : {}),
     ...(await credentials(options)),
     ...(identity === undefined ? {} : { inboxPrefix: inboxPrefix(identity) }),
     name: `offbeat/${run}/${client}`,
-    ...(password !== ''
-      ? { user: decodeURIComponent(username), pass: decodeURIComponent(password) }
-      : username !== ''
-        ? { token: decodeURIComponent(username) }
-        : {}),
+    ...(pass !== '' ? { user, pass } : user !== '' ? { token: user } : {}),
     timeout: 5_000,
     noAsyncTraces: true, // a stack trace for every request costs more than encoding it
     maxReconnectAttempts: -1, // reconnects even after an hour
@@ -167,4 +164,16 @@ function parseAddress(natsUrl: string): URL {
     );
   }
   return url;
+}
+
+/** A part of an address without its escapes. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    // The message shows nothing of the part: it is a password, or a token.
+    throw new UserError(
+      'the user, password or token in the NATS URL has a % that begins no escape; write % as %25',
+    );
+  }
 }

@@ -65,6 +65,23 @@ describe('connecting', { timeout: 30_000 }, () => {
     });
   });
 
+  it('connecting says how to write a % in a password or a token, and prints neither', async () => {
+    await using server = await NatsServer.start({
+      configuration: 'authorization { user: "u", password: "100%" }',
+    });
+    const as = (login: string) =>
+      connectBroker({ ...options, natsUrl: `nats://${login}@127.0.0.1:${server.port}` });
+    for (const login of ['u:100%', 'u:s3cret%zz', 's3cret%']) {
+      await assert.rejects(as(login), {
+        name: 'UserError',
+        message:
+          'the user, password or token in the NATS URL has a % that begins no escape; write % as %25',
+      });
+    }
+    await using broker = await as('u:100%25');
+    assert(broker.isConnected);
+  });
+
   it('connecting refuses an invalid server address and an invalid run name', async () => {
     await assert.rejects(connectBroker({ ...options, natsUrl: 'http://localhost:4222' }), {
       name: 'UserError',
