@@ -1,11 +1,15 @@
+import { join } from 'node:path';
 import { z } from 'zod';
+import { readJson } from '../../shared/base/read-json.js';
+import { RunConfig } from '../../shared/run/run-config.js';
 import { engineAddresses, httpAddress, string, int } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { findRun, whichRun } from '../existing-run/find-run.js';
 import { findRunningNats } from '../nats-server/running.js';
 import { keyFolderIn } from '../nats-server/start.js';
-import { runsIn } from '../run-folder.js';
+import { type RunFolder, runsIn } from '../run-folder.js';
+import { readLaunch } from '../up/resume.js';
 import { keyOf, processSettings } from '../up/up-config.js';
 
 /** The flags of `offbeat doctor`. */
@@ -31,7 +35,10 @@ export const DoctorConfig = z.object({
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
   modelName: string.optional().describe('the model as the backend calls it.'),
-  loraRank: int.positive().default(32).describe('rank of the adapter to train.'),
+  loraRank: int
+    .positive()
+    .optional()
+    .describe('rank of the adapter to train; by default that of --run, else 32.'),
   trial: z
     .boolean()
     .default(true)
@@ -69,7 +76,7 @@ export interface Places {
 export async function loadPlaces(argv: readonly string[], env: Environment): Promise<Places> {
   const config = loadConfig(DoctorConfig, doctorService, argv, env);
   const { run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelDir, modelName } = config;
-  const { engineUrl, engineApiKey = env['ACTOR_ENGINE_API_KEY'] } = config;
+  const { engineUrl, engineApiKey = env['ACTOR_ENGINE_API_KEY'], loraRank } = config;
   const places: Places = {
     ...config,
     run,
@@ -82,17 +89,31 @@ export async function loadPlaces(argv: readonly string[], env: Environment): Pro
     modelName,
     apiKey: keyOf(config, env),
     modelDir: modelDir ?? embeddedModelPath,
+    loraRank: loraRank ?? 32,
   };
   if (run === undefined || !(await runsIn(config.runsDir)).includes(run)) return places;
   const found = await findRun({ ...config, run });
-  const own = found.folder === undefined ? undefined : await findRunningNats(found.folder.nats);
+  const hasOwn = found.natsUrl === undefined && found.folder !== undefined;
+  const own = hasOwn ? await findRunningNats(found.folder.nats).catch(() => undefined) : undefined;
   return {
     ...places,
     natsUrl: found.natsUrl ?? own?.url,
     natsKeys: found.natsKeys ?? (own && found.folder && keyFolderIn(found.folder.nats)),
     natsMonitoringUrl: natsMonitoringUrl ?? own?.monitoringUrl,
     backendUrl: found.backendUrl,
+    engineUrl: found.engineUrl,
     modelDir: found.modelDir ?? places.modelDir,
     modelName: modelName ?? found.modelName,
+    loraRank: loraRank ?? (found.folder && (await rankOf(found.folder))) ?? places.loraRank,
   };
+}
+
+/** The rank of a run's adapter: as its learner has settled it, else as it was started with. */
+async function rankOf(folder: RunFolder): Promise<number | undefined> {
+  const settled = await readJson(join(folder.path, 'config.json')).catch(() => undefined);
+  const { settings } = await readLaunch(folder);
+  return (
+    RunConfig.safeParse(settled).data?.lora.rank ??
+    DoctorConfig.shape.loraRank.safeParse(settings['loraRank']).data
+  );
 }

@@ -39,7 +39,13 @@ const neededPayload = 2 ** 20;
 /** Findings about a running server, its JetStream, and the rights of each key. */
 export async function natsFindings(question: NatsQuestion): Promise<Finding[]> {
   const { natsKeys, run } = question;
-  const identities = natsKeys === undefined ? [] : await identitiesIn(natsKeys);
+  let identities: readonly Identity[];
+  try {
+    identities = natsKeys === undefined ? [] : await identitiesIn(natsKeys);
+  } catch (caught) {
+    const found = `${natsKeys} cannot be read (${errorText(caught)})`;
+    return [finding('nats-permissions', 'error', found, 'noKey')];
+  }
   const first = identities.find(({ role }) => role === 'observer') ?? identities[0];
   const facts = await ask(question, first, (broker) => inspectServer(broker));
   if ('level' in facts) return [facts];

@@ -95,6 +95,13 @@ describe('the doctor, at a NATS server with keys', { timeout: 120_000 }, () => {
     assert.deepEqual(onlyTrouble(without), ['nats', 'error', 'natsRefuses']);
   });
 
+  it('the doctor takes a folder of keys that does not exist for a mistake of the user', async () => {
+    const natsKeys = join(server.folder, 'mistyped');
+    const findings = await natsFindings({ ...question, natsKeys });
+    assert.deepEqual(onlyTrouble(findings), ['nats-permissions', 'error', 'noKey']);
+    assert.match(findings[0]!.found, /mistyped cannot be read \(ENOENT/);
+  });
+
   it('the doctor cannot judge permissions without a run', async () => {
     const findings = await natsFindings({ ...question, run: undefined });
     assert.deepEqual(onlyTrouble(findings), ['nats-permissions', 'skipped', 'permissionsUnknown']);
