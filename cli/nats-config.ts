@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
-import { identityName } from '../shared/broker/permissions.js';
+import { identityName, runAccount } from '../shared/broker/permissions.js';
 import { makeFolder } from '../shared/base/make-folder.js';
 import { string, int } from '../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../shared/service/config.js';
@@ -79,19 +79,26 @@ export async function natsConfig(argv: readonly string[], env: Environment): Pro
  * Writes the files; existing keys are kept, and so is a certificate for the same hosts.
  *
  * @returns the files that exist now, and notes for the operator of the servers.
- * @throws {UserError} if the folder has a certificate and no hosts are named.
+ * @throws {UserError} if the folder has a certificate and no hosts are named, or the configuration of another run.
  */
 export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Promise<string> {
   const { run, tlsHosts, tlsFolder } = config;
   const out = resolve(config.out);
+  const path = join(out, 'nats-server.conf');
+  const previous = existsSync(path) ? await readFile(path, 'utf8') : undefined;
+  if (previous?.includes(JSON.stringify(runAccount(run))) === false) {
+    const other = /^# Written by offbeat nats-config, for run (.+)\.$/m.exec(previous)?.[1];
+    throw new UserError(
+      `${path} ${other === undefined ? `does not name run ${run}` : `belongs to run ${other}`}; without it a server refuses ` +
+        'every client of that file after its next reload: choose another --out, or delete the file if nothing uses it any more',
+    );
+  }
   if (tlsHosts === undefined && existsSync(join(out, authorityFile))) {
     throw new UserError(
       `--tls-hosts is missing, and ${out} has a certificate: name the same hosts again, or delete ${authorityFile}, server.pem and server-key.pem for a server without TLS`,
     );
   }
   await makeFolder(out, 0o700);
-  const path = join(out, 'nats-server.conf');
-  const previous = existsSync(path) ? await readFile(path, 'utf8') : undefined;
   const keysBefore = (await identitiesIn(out)).map(identityName);
   const users = await writeKeys(out, run, runIdentities(config));
   const blocks = [

@@ -114,6 +114,21 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
     });
 
+    it('a repeated offbeat nats-config leaves the files of another run alone and asks for another folder', async () => {
+      await again(1);
+      const files = ['nats-server.conf', 'learner.nk', 'actor.actor-0.nk'];
+      const before = await Promise.all(files.map(held));
+      const another = { run: 'fa', out: folder, actors: 2, evalActors: 0 };
+      await assert.rejects(writeNatsConfig(another), {
+        name: 'UserError',
+        message: /nats-server\.conf belongs to run far; .*: choose another --out, or delete/,
+      });
+      assert.deepEqual(await Promise.all(files.map(held)), before);
+      assert.equal((await readdir(folder)).includes('actor.actor-1.nk'), false);
+      await writeFile(join(folder, 'nats-server.conf'), 'port: 4222\n');
+      await assert.rejects(writeNatsConfig(another), /nats-server\.conf does not name run fa;/);
+    });
+
     it('a repeated offbeat nats-config refuses to leave the hosts out, which would end TLS for clients that require it', async () => {
       await again(1, 'nats.example');
       const before = await held('nats-server.conf');
