@@ -31,22 +31,46 @@ export function trimBlanks(text: string): string {
 /** The answers that a prompt shows: each block, including tags, with the text before it. */
 export type PromptAnswers = ReadonlyMap<string, ReadonlySet<string>>;
 
+/** Where the completions of a prompt have their answer. */
+export interface AnswerForm {
+  readonly answer: AnswerPlace;
+  readonly examples: PromptAnswers; // those of the prompt, from `answersIn`
+  readonly isBegun: boolean; // the prompt ends in the opening tag
+  readonly stop: readonly string[]; // texts that end sampling
+}
+
 /**
- * The answer in a completion: the whole text, or the text in the last complete pair of tags near its
- * end. An echo of the prompt's own examples is not an answer.
+ * The answer in a completion: the whole text but for its stop sequence, or the text in the last complete pair of tags
+ * near its end. An echo of the prompt's own examples is not an answer.
  *
- * @param examples those of the prompt, from `answersIn`.
  * @param completion the sampled text without the prompt, but with its stop sequence.
  * @returns undefined if there is no answer.
  */
-export function answerText(
-  place: AnswerPlace,
-  examples: PromptAnswers,
-  completion: string,
-): string | undefined {
-  const text = completion.slice(-maxReadChars);
-  if (place !== 'whole') return lastBlock(text, place, examples);
+export function answerText(form: AnswerForm, completion: string): string | undefined {
+  const { answer: place, isBegun, examples, stop } = form;
+  const read = completion.slice(-maxReadChars);
+  if (place !== 'whole') {
+    const isInView = isBegun && read.length === completion.length;
+    return lastBlock(isInView ? place.open + read : read, place, examples);
+  }
+  const text = withoutStop(read, stop);
   return trimBlanks(text) === '' ? undefined : text;
+}
+
+/** The text without the longest of the stop texts that it ends in. */
+function withoutStop(text: string, stop: readonly string[]): string {
+  const length = Math.max(0, ...stop.map((each) => (text.endsWith(each) ? each.length : 0)));
+  return text.slice(0, text.length - length);
+}
+
+/** Whether a prompt ends in an opening tag, blanks aside, so that its completion begins with the answer. */
+export function endsInOpenTag(place: AnswerPlace, prompt: string): boolean {
+  if (place === 'whole') return false;
+  const { open, close } = place;
+  const parts = prompt.split(open);
+  const isOpen = open === close ? parts.length % 2 === 0 : parts.length > 1;
+  const after = parts.at(-1)!;
+  return isOpen && trimBlanks(after) === '' && !after.includes(close);
 }
 
 /** Enough to distinguish the prompt's text from the policy's, and few enough to detect a partial echo. */

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { readJson } from '../base/read-json.js';
-import { AnswerPlace } from './answer-place.js';
+import { AnswerPlace, answersIn, endsInOpenTag, type AnswerForm } from './answer-place.js';
 import type { Prompt } from './prompt.js';
 
 const text = z.string().min(1);
@@ -49,6 +49,22 @@ export function fillTemplate(
 /** All texts of a template, one per line. */
 export function shownText({ text: plain, chat = [], opening }: TemplateText): string {
   return [plain ?? '', ...chat.map(({ content }) => content), opening].join('\n');
+}
+
+/** Where the completions of a template's prompts have their answer. */
+export function answerFormOf(template: PromptTemplate): AnswerForm {
+  const { answer, stop } = template;
+  const examples = answersIn(answer, shownText(template));
+  return { answer, examples, isBegun: beginsAnswer(template), stop };
+}
+
+/** Whether the prompt ends in the opening tag of the answer. Only the assistant's part of a chat can. */
+export function beginsAnswer({
+  answer,
+  text: plain,
+  opening,
+}: Pick<PromptTemplate, 'text' | 'opening' | 'answer'>): boolean {
+  return endsInOpenTag(answer, plain ?? opening);
 }
 
 type TemplateText = Pick<PromptTemplate, 'text' | 'chat' | 'opening'>;

@@ -4,6 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { packageRoot } from '../../shared/base/package-root.js';
+import { problemOf } from '../../shared/tasks/countdown/problem.js';
+import { CountdownPrompt } from '../../shared/tasks/countdown/spec.js';
+import { countdown } from '../../shared/tasks/countdown/task.js';
+import { countdownSpec } from '../support/countdown-task.js';
 import { HubServer } from '../support/hub-server.js';
 import { ServiceProcess } from '../support/service-process.js';
 import { commandsOf, filesOf, isRunBesideHub, readPages } from './pages.js';
@@ -48,6 +52,19 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
       assert.equal(await server.stop('SIGTERM'), 0);
     });
   }
+
+  it('the template of docs/tasks.md gives reward 1 to a right answer, as a model writes it after the prompt', () => {
+    const { text } = filesOf(page).find(({ name }) => name === 'mine.json')!;
+    const prompt = CountdownPrompt.parse(JSON.parse(text));
+    const task = countdown.open(countdownSpec({ prompt }));
+    const problem = problemOf([3, 7, 21], 84);
+    const solution = task.solution!(problem)!;
+    assert.equal(solution, '(21+7)*3]');
+    for (const completion of [solution, '(7-3)*21]', '(7-3)*21 = 84]']) {
+      assert.equal(task.score(problem, completion).exactReward, '1', completion);
+    }
+    assert.equal(task.score(problem, '7*21-3]').reason, 'wrong_value');
+  });
 
   it('docs/tasks.md names the files of a task', async () => {
     const names = [...page.text.matchAll(/^\| `(\w+\.ts)`/gm)].map(([, name]) => name!);

@@ -1,27 +1,18 @@
 import { createHash } from 'node:crypto';
 import type { Score } from '../../wire/scored-group.js';
-import {
-  answersIn,
-  answerText,
-  trimBlanks,
-  type PromptAnswers,
-  maxReadChars,
-} from '../answer-place.js';
-import { shownText } from '../prompt-template.js';
+import { answerText, maxReadChars, trimBlanks, type AnswerForm } from '../answer-place.js';
+import { answerFormOf } from '../prompt-template.js';
 import * as rational from '../rational.js';
 import type { Rational } from '../rational.js';
 import { evaluate, parse, tokenize, type Refusal, type Token } from './parser.js';
 import type { Problem } from './problem.js';
 import type { CountdownPrompt, RewardSpec } from './spec.js';
 
-/** The place of the answer in a completion, and the prompt's own examples that look like answers. */
-interface AnswerForm extends Pick<CountdownPrompt, 'answer' | 'allowsTargetTail'> {
-  readonly examples: PromptAnswers;
-}
+/** Where a completion has its answer, and whether that may end in the target. */
+type CountdownForm = AnswerForm & Pick<CountdownPrompt, 'allowsTargetTail'>;
 
-export function answerForm(prompt: CountdownPrompt): AnswerForm {
-  const { answer, allowsTargetTail } = prompt;
-  return { answer, allowsTargetTail, examples: answersIn(answer, shownText(prompt)) };
+export function answerForm(prompt: CountdownPrompt): CountdownForm {
+  return { ...answerFormOf(prompt), allowsTargetTail: prompt.allowsTargetTail };
 }
 
 /**
@@ -32,13 +23,13 @@ export function answerForm(prompt: CountdownPrompt): AnswerForm {
  * @returns the expression's text; undefined if there is no answer.
  */
 export function extractAnswer(
-  { answer: place, allowsTargetTail, examples }: AnswerForm,
+  form: CountdownForm,
   problem: Pick<Problem, 'target'>,
   completion: string,
   targetTail: RewardSpec['targetTail'] = 'by_style',
 ): string | undefined {
-  const answer = answerText(place, examples, completion);
-  const takesTail = targetTail === 'accept' || (targetTail === 'by_style' && allowsTargetTail);
+  const answer = answerText(form, completion);
+  const takesTail = targetTail === 'accept' || (targetTail === 'by_style' && form.allowsTargetTail);
   return takesTail && answer !== undefined ? withoutTargetTail(answer, problem.target) : answer;
 }
 
@@ -75,7 +66,7 @@ export const zeroOrOne: RewardSpec = {
  * @param completion the sampled text without the prompt.
  */
 export function scoreAnswer(
-  form: AnswerForm,
+  form: CountdownForm,
   problem: Problem,
   completion: string,
   reward: RewardSpec,
@@ -85,7 +76,7 @@ export function scoreAnswer(
 }
 
 function judgeAnswer(
-  form: AnswerForm,
+  form: CountdownForm,
   problem: Problem,
   completion: string,
   reward: RewardSpec,

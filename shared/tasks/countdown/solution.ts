@@ -1,4 +1,4 @@
-import type { PromptTemplate } from '../prompt-template.js';
+import { beginsAnswer, type PromptTemplate } from '../prompt-template.js';
 import { fractionText } from '../rational.js';
 import { evaluate, parse, print, tokenize, type Expression } from './parser.js';
 import type { Problem } from './problem.js';
@@ -27,16 +27,18 @@ export function solutionText(
 
 /**
  * A completion that gives an answer in the form that a prompt asks for. If the prompt has begun to think, the thoughts
- * come first.
+ * come first; if it has begun the answer, its tag is there already.
  *
  * @param thoughts lines that lead to the answer.
  */
 function placedAnswer(
-  { text = '', opening, answer: place }: Pick<PromptTemplate, 'text' | 'opening' | 'answer'>,
+  template: Pick<PromptTemplate, 'text' | 'opening' | 'answer'>,
   answer: string,
   thoughts: readonly string[],
 ): string {
+  const { text = '', opening, answer: place } = template;
   if (place === 'whole') return answer;
+  if (beginsAnswer(template)) return `${answer}${place.close}`;
   const placed = `${place.open}${answer}${place.close}`;
   const prompt = `${text}${opening}`;
   const [, think] = /<(\w+)>\s*$/.exec(prompt) ?? [];

@@ -1,18 +1,6 @@
 import type { Score } from '../../wire/scored-group.js';
-import {
-  answerText,
-  maxReadChars,
-  trimBlanks,
-  type AnswerPlace,
-  type PromptAnswers,
-} from '../answer-place.js';
+import { answerText, maxReadChars, trimBlanks, type AnswerForm } from '../answer-place.js';
 import * as rational from '../rational.js';
-
-/** The place of the answer in a completion, and the prompt's own examples that look like answers. */
-interface AnswerForm {
-  readonly answer: AnswerPlace;
-  readonly examples: PromptAnswers;
-}
 
 /**
  * The reward of one completion: `1[correct] + p · (1[format] - 1)` for the format penalty p.
@@ -25,12 +13,12 @@ interface AnswerForm {
  * @param completion the sampled text without the prompt.
  */
 export function scoreAnswer(
-  { answer: place, examples }: AnswerForm,
+  form: AnswerForm,
   problem: { readonly answer: bigint },
   completion: string,
   { formatPenalty }: { readonly formatPenalty: number },
 ): Score {
-  const answer = answerText(place, examples, completion);
+  const answer = answerText(form, completion);
   const given = integersIn(answer ?? completion.slice(-maxReadChars)).at(-1);
   const hasFormat =
     given !== undefined && answer !== undefined && given.text === trimBlanks(answer);

@@ -2,7 +2,6 @@ import { z } from 'zod';
 import { sha256 } from '../../base/bytes.js';
 import { plainWords } from '../../base/plain-words.js';
 import { number } from '../../service/config-fields.js';
-import { answersIn } from '../answer-place.js';
 import { DataSpec, dataOf, checkData, readData, sourceOf } from '../data/data.js';
 import { splitRows } from '../dataset.js';
 import {
@@ -10,7 +9,7 @@ import {
   PromptTemplate,
   chooseTemplate,
   fillTemplate,
-  shownText,
+  answerFormOf,
 } from '../prompt-template.js';
 import { type CommonSettings, defineTask, type Task } from '../task.js';
 import { integersIn, scoreAnswer } from './score.js';
@@ -105,8 +104,7 @@ export const integerAnswers = defineTask({
 
 function openIntegerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
   const { name, dataset, prompt, reward } = spec;
-  const { answer } = prompt;
-  const form = { answer, examples: answersIn(answer, shownText(prompt)) };
+  const form = answerFormOf(prompt);
   return {
     async load() {
       const rows = await readData(dataset, problemOfRow, {

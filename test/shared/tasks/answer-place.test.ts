@@ -4,29 +4,38 @@ import { styles } from '../../../shared/tasks/countdown/prompts.js';
 import {
   answersIn,
   answerText,
+  endsInOpenTag,
   maxReadChars,
+  type AnswerForm,
   type AnswerPlace,
+  type PromptAnswers,
 } from '../../../shared/tasks/answer-place.js';
 import { shownText } from '../../../shared/tasks/prompt-template.js';
 import { charactersSearched } from '../../support/string-work.js';
 
 const tags = { open: '<answer>', close: '</answer>' };
 const none = new Map<string, Set<string>>();
+const formOf = (answer: AnswerPlace, over: Partial<AnswerForm> = {}): AnswerForm => ({
+  ...{ answer, examples: none, isBegun: false, stop: [] },
+  ...over,
+});
+const answerIn = (answer: AnswerPlace, examples: PromptAnswers, completion: string) =>
+  answerText(formOf(answer, { examples }), completion);
 const shownIn = (place: AnswerPlace, prompt: string) =>
   [...answersIn(place, prompt)].map(([block, leads]) => [block, ...leads]);
 
 describe('answers between other tags', () => {
   it('an answer between other tags is found', () => {
     const boxed = { open: '\\boxed{', close: '}' };
-    assert.equal(answerText(boxed, none, 'so 6*7 = \\boxed{42}.'), '42');
-    assert.equal(answerText(boxed, none, '{41} <answer>42</answer>'), undefined);
+    assert.equal(answerIn(boxed, none, 'so 6*7 = \\boxed{42}.'), '42');
+    assert.equal(answerIn(boxed, none, '{41} <answer>42</answer>'), undefined);
   });
 
   it('an answer between two equal tags is found, and an example between them is recognized', () => {
     const dollars = { open: '$', close: '$' };
-    assert.equal(answerText(dollars, none, 'so $6*7$ = $42$.'), '42');
+    assert.equal(answerIn(dollars, none, 'so $6*7$ = $42$.'), '42');
     const examples = answersIn(dollars, 'such as $1+2$ or $3$');
-    assert.equal(answerText(dollars, examples, 'first $42$, such as $1+2$'), '42');
+    assert.equal(answerIn(dollars, examples, 'first $42$, such as $1+2$'), '42');
   });
 });
 
@@ -59,8 +68,8 @@ describe('the answers in a prompt', () => {
       [...examples.values()].map((leads) => [...leads]),
       [['One: ', 'r> Two: ']],
     );
-    assert.equal(answerText(tags, examples, 'Hm: <answer>1</answer>'), '1');
-    assert.equal(answerText(tags, examples, '<answer>9</answer> Two: <answer>1</answer>'), '9');
+    assert.equal(answerIn(tags, examples, 'Hm: <answer>1</answer>'), '1');
+    assert.equal(answerIn(tags, examples, '<answer>9</answer> Two: <answer>1</answer>'), '9');
   });
 });
 
@@ -68,8 +77,66 @@ describe('an answer before echoes of an example', () => {
   it('an answer is found however many echoes of an example follow it', () => {
     const examples = answersIn(tags, 'such as <answer>1</answer>');
     const echoes = 'such as <answer>1</answer> '.repeat(1_000);
-    assert.equal(answerText(tags, examples, `<answer>9</answer> ${echoes}`), '9');
-    assert.equal(answerText(tags, examples, echoes), undefined);
+    assert.equal(answerIn(tags, examples, `<answer>9</answer> ${echoes}`), '9');
+    assert.equal(answerIn(tags, examples, echoes), undefined);
+  });
+});
+
+describe('an answer that the prompt has begun', () => {
+  const brackets = { open: '[', close: ']' };
+  const begun = formOf(brackets, { isBegun: true });
+
+  it('a completion after an opening tag begins with the answer', () => {
+    assert.equal(answerText(begun, '(7-3)*21]'), '(7-3)*21');
+    assert.equal(answerText(begun, ' 3+7'), undefined);
+    assert.equal(answerText(formOf({ open: '$', close: '$' }, { isBegun: true }), '42$'), '42');
+  });
+
+  it('a completion after an opening tag may write the tag again, or give another answer', () => {
+    assert.equal(answerText(begun, '[(7-3)*21]'), '(7-3)*21');
+    assert.equal(answerText(begun, '3+7], no: [3*7]'), '3*7');
+  });
+
+  it('an answer that the prompt has begun is out of view if the completion is too long', () => {
+    const longest = `${'1'.repeat(maxReadChars - 1)}]`;
+    assert.equal(answerText(begun, longest)?.length, maxReadChars - 1);
+    assert.equal(answerText(begun, `1${longest}`), undefined);
+  });
+
+  it('an example that the prompt shows is an answer where the prompt has begun it', () => {
+    const examples = answersIn(brackets, 'such as [1+2]. Yours: [');
+    assert.equal(answerText({ ...begun, examples }, '1+2]'), '1+2');
+  });
+
+  const prompts: [prompt: string, place: AnswerPlace, ends: boolean][] = [
+    ['The answer is [', brackets, true],
+    ['The answer is [ \n', brackets, true],
+    ['such as [1+2]: [', brackets, true],
+    ['The answer is', brackets, false],
+    ['such as [1+2]', brackets, false],
+    ['Write it after [ and be brief:', brackets, false],
+    ['Answer: ', { open: 'Answer: ', close: '\n' }, true],
+    ['Answer:\n', { open: 'Answer:', close: '\n' }, false],
+    ['so $', { open: '$', close: '$' }, true],
+    ['such as $1+2$', { open: '$', close: '$' }, false],
+    ['The answer is [', 'whole', false],
+  ];
+  for (const [prompt, place, ends] of prompts) {
+    const what = place === 'whole' ? place : `${place.open}…${place.close}`;
+    it(`the prompt ${JSON.stringify(prompt)} ${ends ? 'begins' : 'does not begin'} the answer ${JSON.stringify(what)}`, () => {
+      assert.equal(endsInOpenTag(place, prompt), ends);
+    });
+  }
+});
+
+describe('an answer that is the whole completion', () => {
+  it('the stop sequence at the end is not part of the answer, and only once', () => {
+    const form = formOf('whole', { stop: ['.', '\n', '..'] });
+    assert.equal(answerText(form, '(7-3)*21.'), '(7-3)*21');
+    assert.equal(answerText(form, '(7-3)*21'), '(7-3)*21');
+    assert.equal(answerText(form, '7..'), '7');
+    assert.equal(answerText(form, '7.\n'), '7.');
+    assert.equal(answerText(form, '.'), undefined);
   });
 });
 
@@ -93,7 +160,7 @@ describe('the cost of finding answers', () => {
       assert(shown <= 4 * prompt.length, `${shown} characters for a prompt of ${prompt.length}`);
 
       const examples = answersIn(tags, prompt);
-      const read = charactersSearched(() => answerText(tags, examples, prompt));
+      const read = charactersSearched(() => answerIn(tags, examples, prompt));
       assert(read <= 4 * maxReadChars, `${read} characters for the last ${maxReadChars}`);
     });
   }

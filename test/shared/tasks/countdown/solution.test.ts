@@ -49,6 +49,12 @@ describe('the solutions of Countdown', () => {
     assert.equal(solutionIn(own), '[21*(7-3)]');
   });
 
+  it('a solution does not repeat the opening tag that the prompt ends in', () => {
+    const tags = { open: '<answer>', close: '</answer>' };
+    const text = '{{numbers}}={{target}}: <answer>';
+    assert.equal(solutionIn({ name: 'own', text, answer: tags }), '21*(7-3)</answer>');
+  });
+
   it('a calculation shows every step, with negative numbers and fractions in parentheses', () => {
     assert.deepEqual(calculation('8/(3-8/3)'), ['8/3=8/3', '3-(8/3)=1/3', '8/(1/3)=24']);
     assert.deepEqual(calculation('(3-7)*-2'), ['3-7=-4', '(-4)*(-2)=8']);

@@ -5,7 +5,6 @@ import { generateProblems } from '../../../../shared/tasks/countdown/generator.j
 import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
 import { forms } from '../../../support/countdown-task.js';
 
-const place = { answer: 'whole', allowsTargetTail: false, examples: new Map() } as const;
 const reward = { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' } as const;
 
 /** Some problems with their witnesses: any seed, 2 to 6 numbers, small ranges and large. */
@@ -33,7 +32,11 @@ describe('the witness of every generated problem', () => {
     fc.assert(
       fc.property(solved, ({ test, train }) => {
         for (const { problem, witness } of [...test, ...train]) {
-          assert.equal(scoreAnswer(place, problem, witness, reward).exactReward, '1', witness);
+          assert.equal(
+            scoreAnswer(forms.compact, problem, witness, reward).exactReward,
+            '1',
+            witness,
+          );
           const block = `<think>…</think> <answer> ${witness} = ${problem.target} </answer>`;
           assert.equal(scoreAnswer(forms.think, problem, block, reward).exactReward, '1', witness);
         }
@@ -56,7 +59,7 @@ describe('the witness of every generated problem', () => {
             replaced(`(${number}*1)`),
             replaced('(1-1)/1'),
           ]) {
-            const score = scoreAnswer(place, problem, mutated, reward);
+            const score = scoreAnswer(forms.compact, problem, mutated, reward);
             assert.equal(score.exactReward, '1/10', mutated);
             assert.equal(score.reason, 'wrong_numbers', mutated);
           }

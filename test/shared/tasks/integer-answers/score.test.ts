@@ -62,6 +62,18 @@ describe('the reward 1[correct] + 0.1 (1[format] - 1)', () => {
     assert.equal(compact('8*9=72').exactReward, '9/10');
   });
 
+  it('the score takes neither the stop sequence nor the tag of the prompt for part of the answer', () => {
+    const whole = { ...styles.compact.en, stop: ['.'] };
+    const begun = { ...styles.fewshot.en, text: '{{question}} <answer>' };
+    for (const [prompt, completion] of [
+      [whole, '72.'],
+      [begun, '72</answer>'],
+    ] as const) {
+      const task = integerAnswers.open(integerAnswersSpec({ prompt }));
+      assert.equal(task.score(problem, completion).exactReward, '1');
+    }
+  });
+
   it('the score has the penalty that the run sets', () => {
     assert.equal(scorer('fewshot', 0.25)('72').exactReward, '3/4');
     assert.equal(scorer('fewshot', 0)('nothing').exactReward, '0');
