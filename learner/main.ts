@@ -69,21 +69,20 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
 
   const directory = await readModelDirectory(given.modelDir);
   const task = await taskSpec(given);
-  const fitted = fitToModel(given, directory.config, task.prompt);
+  const settings = fitToModel(given, directory.config, task.prompt);
   const dataset = await openTask(task).load();
   if (dataset.leakedRows > 0) {
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
   }
-  const { seed } = fitted;
+  const { seed } = settings;
   const { maxPositions } = directory.config;
   const tokenizer = await loadTokenizer(directory);
-  const supervised = await supervisedPlan(fitted, {
+  const supervised = await supervisedPlan(settings, {
     task: openTask(task),
     dataset,
     tokenizer,
     maxPositions,
   });
-  const settings = { ...fitted, maxSteps: supervised?.maxSteps ?? fitted.maxSteps };
   const texts = canaryTexts({ task: openTask(task), dataset, tokenizer, seed, maxPositions });
   const trainTickets = ticketBound(
     offPolicyFields(settings.maxStepsOffPolicy).maxStepsOffPolicy,

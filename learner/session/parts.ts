@@ -94,6 +94,12 @@ export interface SessionState {
   readonly scope: TaskScope; // of the session
 }
 
+/** The step that ends the run, by `--max-steps` or `--epochs`, whichever ends first; Infinity: neither is given. */
+function lastStep({ settings, supervised }: SessionOptions, { step, table }: OpenedRun): number {
+  const stepsLeft = supervised?.plan.stepsFrom(table?.consumedBelow ?? 0) ?? Infinity;
+  return Math.min(settings.maxSteps ?? Infinity, step + stepsLeft);
+}
+
 /** Creates the parts in the state of the last checkpoint, or of a new run. */
 export function makeParts(
   options: SessionOptions,
@@ -103,7 +109,7 @@ export function makeParts(
   const { settings, config, dataset, broker, client, clock, log } = options;
   const { run, step, version, table, rewinds } = opened;
   const { maxStepsOffPolicy, groupsPerBatch } = config;
-  const maxSteps = settings.maxSteps ?? Infinity;
+  const maxSteps = lastStep(options, opened);
   const maxOutstanding = ticketBound(maxStepsOffPolicy, groupsPerBatch);
 
   const changes = new Changes();

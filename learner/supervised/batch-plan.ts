@@ -61,13 +61,13 @@ export class BatchPlan {
     );
   }
 
-  /** Number of batches of the whole run; Infinity without a limit of epochs. */
-  get steps(): number {
+  /** Number of batches from a place to the end of the run; Infinity without a limit of epochs. */
+  stepsFrom(start: number): number {
     const { batch } = this.#options;
     if (this.#end === Infinity) return Infinity;
-    if (batch.by === 'examples') return Math.ceil(this.#end / batch.size);
+    if (batch.by === 'examples') return Math.max(0, Math.ceil((this.#end - start) / batch.size));
     let steps = 0;
-    for (let place = 0; place < this.#end; steps++) place = this.endOf(place);
+    for (let place = start; place < this.#end; steps++) place = this.endOf(place);
     return steps;
   }
 
@@ -77,12 +77,11 @@ export class BatchPlan {
   }
 }
 
-/** What a run on examples trains on, and for how long. */
+/** What a run on examples trains on. */
 export interface SupervisedPlan {
   readonly plan: BatchPlan;
   readonly heldOut: Examples;
   readonly digest: string; // of the examples
-  readonly maxSteps: number | undefined; // by --max-steps or --epochs, whichever ends first
 }
 
 /**
@@ -104,11 +103,5 @@ export async function supervisedPlan(
   const examples = await openExamples(data, { ...found, stop, heldOut, maxTokens, seed });
   const batch = batchOf(settings);
   const plan = new BatchPlan({ examples: examples.train, batch, epochs, seed });
-  const maxSteps = Math.min(plan.steps, settings.maxSteps ?? Infinity);
-  return {
-    plan,
-    heldOut: examples.heldOut,
-    digest: examples.digest,
-    maxSteps: maxSteps === Infinity ? undefined : maxSteps,
-  };
+  return { plan, heldOut: examples.heldOut, digest: examples.digest };
 }

@@ -47,7 +47,7 @@ export interface SupervisedOptions extends StepEventsOptions {
     readonly version: number; // under which they are published
     readonly place: number; // of the next example
   };
-  readonly maxSteps: number; // of the run
+  readonly maxSteps: number; // of the run, by `--max-steps`; Infinity: until the examples end
   readonly checkpointEverySteps: number;
   /** Steps between two evaluations, for each of which the version is published; 0: none. */
   readonly evaluateEverySteps: number;
@@ -139,15 +139,19 @@ export class SupervisedTraining implements TrainingLoop {
   }
 
   get #isComplete(): boolean {
+    return this.#isLast(this.#sent);
+  }
+
+  /** Whether nothing is left to train after a step. The examples end a run, not the steps that they were expected to take. */
+  #isLast({ step, place }: { readonly step: number; readonly place: number }): boolean {
     const { plan, maxSteps } = this.#options;
-    const { step, place } = this.#sent;
     return step >= maxSteps || plan.endOf(place) === place;
   }
 
   /** Sends the next step whole. All its calls are in the backend's queue, in order, when this returns. */
   #send(): SentStep {
     const { plan, run, config, learningRates, checkpointer, idle } = this.#options;
-    const { evaluateEverySteps, measureEverySteps, checkpointEverySteps, maxSteps } = this.#options;
+    const { evaluateEverySteps, measureEverySteps, checkpointEverySteps } = this.#options;
     const start = this.#sent.place;
     const end = plan.endOf(start);
     const step = this.#sent.step + 1;
@@ -169,7 +173,9 @@ export class SupervisedTraining implements TrainingLoop {
         .then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })),
     );
     const isPublished =
-      evaluateEverySteps > 0 && step % evaluateEverySteps === 0 && step < maxSteps;
+      evaluateEverySteps > 0 &&
+      step % evaluateEverySteps === 0 &&
+      !this.#isLast({ step, place: end });
     const published = isPublished ? this.#publish(step, version) : undefined;
     const saved = step % checkpointEverySteps === 0 ? checkpointer.save(step) : undefined;
     this.#sent = { step, version, place: end };

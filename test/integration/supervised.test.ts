@@ -136,6 +136,19 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
     assert.equal(Summary.parse(await ground.summary()).steps, stopped.steps + 2);
   });
 
+  it('a run that goes on with more epochs trains on every example of the last one', async () => {
+    await using ground = await TrainingGround.prepare('more-epochs');
+    const flags = { ...onExamples, 'batch-examples': 12 }; // the fourth batch of an epoch is short
+    const first = ground.learner({ ...flags, epochs: 1 });
+    assert.equal(await first.exitCode(), 0, first.errors + first.tail);
+    assert.equal(Summary.parse(await ground.summary()).steps, 4);
+    const second = ground.learner({ ...flags, epochs: 3 });
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+    const { steps, supervised } = Summary.parse(await ground.summary());
+    // 4 steps and 7 for the other 80 examples; a run of three epochs from the start takes 10.
+    assert.deepEqual([steps, supervised?.examples, supervised?.epochs], [11, 120, 3]);
+  });
+
   it('a learner on examples publishes and evaluates the versions of every Nth step and of its ends', async () => {
     await using ground = await TrainingGround.prepare('evaluated-examples');
     const learner = ground.learner({

@@ -44,7 +44,7 @@ describe('the batches of a run on examples', () => {
           );
         }
         assert.equal(all.length, epochs * sizes.length);
-        assert.equal(steps.length, plan.steps);
+        assert.equal(steps.length, plan.stepsFrom(0));
       }),
     );
   });
@@ -74,6 +74,18 @@ describe('the batches of a run on examples', () => {
     assert.deepEqual(stepsOf(made(), place), whole.slice(3));
   });
 
+  it('the steps left are those from a place on, also after a short last batch of an earlier limit', () => {
+    const sizes = Array.from({ length: 1_000 }, () => 1);
+    for (const by of ['examples', 'tokens'] as const) {
+      const batch = { by, size: 64 };
+      const plan = new BatchPlan({ examples: examplesOf(sizes), batch, epochs: 3, seed: 0 });
+      assert.equal(plan.stepsFrom(0), 47);
+      assert.equal(plan.stepsFrom(1_000), 32); // one more than the 31 that 47 would leave after 16
+      assert.equal(stepsOf(plan, 1_000).length, 32);
+      assert.deepEqual([plan.stepsFrom(3_000), plan.stepsFrom(3_100)], [0, 0]);
+    }
+  });
+
   it('the order differs between epochs and between seeds', () => {
     const examples = examplesOf(Array.from({ length: 40 }, () => 1));
     const batch = { by: 'examples', size: 40 } as const;
@@ -86,7 +98,7 @@ describe('the batches of a run on examples', () => {
   it('without a limit of epochs the batches do not end', () => {
     const batch = { by: 'examples', size: 4 } as const;
     const plan = new BatchPlan({ examples: examplesOf([1, 1]), batch, epochs: Infinity, seed: 0 });
-    assert.equal(plan.steps, Infinity);
+    assert.equal(plan.stepsFrom(7), Infinity);
     assert.equal(plan.endOf(1_000), 1_004);
     assert.equal(plan.epochsAt(1_000), 500);
   });
