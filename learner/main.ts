@@ -83,6 +83,10 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     tokenizer,
     maxPositions,
   });
+  if (supervised !== undefined && supervised.leftOut.problems > 0) {
+    const { checked, byReason } = supervised.leftOut;
+    log.warn({ checked, ...Object.fromEntries(byReason) }, 'problems left out among the first');
+  }
   const texts = canaryTexts({ task: openTask(task), dataset, tokenizer, seed, maxPositions });
   const trainTickets = ticketBound(
     offPolicyFields(settings.maxStepsOffPolicy).maxStepsOffPolicy,

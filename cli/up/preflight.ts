@@ -68,7 +68,7 @@ export async function preflight(
   const fitted = { learningRate, maxTokens };
   reportFitted(given, fitted, report);
   const start = await startOf(config, given);
-  const [dataset] = await Promise.all([
+  const [{ dataset, leftOut }] = await Promise.all([
     loadData(task, { ...given, ...fitted }, model),
     checkNats(config, run, signal),
     checkBackend(config, signal),
@@ -78,6 +78,7 @@ export async function preflight(
       `${dataset.leakedRows} rows of the data are left out of training: a held-out problem asks the same`,
     );
   }
+  if (leftOut !== undefined) report(`left out of training, ${leftOut}`);
   return { fitted, start };
 }
 
@@ -90,24 +91,28 @@ interface TrainingSettings extends Fitting {
   readonly from?: string;
 }
 
-/** Reads the problems, and the examples that the run is to train on. */
+/**
+ * Reads the problems, and the examples that the run is to train on.
+ *
+ * @returns the dataset, and the problems that have no example, as text, if there are any.
+ */
 async function loadData(
   spec: TaskSpec,
   { data, seed, heldOutExamples: heldOut, maxTokens }: TrainingSettings & Fitted,
   model: ModelFolder,
-): Promise<Dataset> {
+): Promise<{ readonly dataset: Dataset; readonly leftOut?: string | undefined }> {
   const task = openTask(spec);
   const dataset = await task.load();
-  if (data !== undefined) {
-    const { loadTokenizer } = await import('../../shared/model/tokenizer.js');
-    const { openExamples } = await import('../../shared/tasks/examples/training-examples.js');
-    const tokenizer = await loadTokenizer(model);
-    const { maxPositions } = model.config;
-    const { stop } = task;
-    const found = { task, dataset, tokenizer, maxPositions, stop };
-    await openExamples(data, { ...found, seed, heldOut, maxTokens });
-  }
-  return dataset;
+  if (data === undefined) return { dataset };
+  const { loadTokenizer } = await import('../../shared/model/tokenizer.js');
+  const { leftOutText, openExamples } =
+    await import('../../shared/tasks/examples/training-examples.js');
+  const tokenizer = await loadTokenizer(model);
+  const { maxPositions } = model.config;
+  const { stop } = task;
+  const found = { task, dataset, tokenizer, maxPositions, stop };
+  const { leftOut } = await openExamples(data, { ...found, seed, heldOut, maxTokens });
+  return { dataset, leftOut: leftOutText(leftOut) };
 }
 
 /** The weights of the run that `--from` names; a path is the learner's to check. */

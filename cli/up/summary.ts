@@ -30,6 +30,7 @@ export const Summary = z.looseObject({
   supervised: z
     .looseObject({
       examples: count,
+      leftOut: count.optional(),
       epochs: z.number().nonnegative(),
       nll: z.number(), // nats per token
       heldOutNll: z.number().optional(),
@@ -134,10 +135,11 @@ function ofRollouts({ groups, staleness, ...rest }: Summary): [string, string][]
 
 function ofExamples({ supervised, tokensPerSecond }: Summary): [string, string][] {
   if (supervised === undefined) return [];
-  const { examples, epochs, nll, heldOutNll } = supervised;
+  const { examples, leftOut, epochs, nll, heldOutNll } = supervised;
+  const without = leftOut === undefined ? '' : `; ${leftOut} without a solution to learn from`;
   const heldOut = heldOutNll === undefined ? '' : `, ${heldOutNll.toFixed(3)} held out`;
   return [
-    ['examples', `${examples}, ${epochs.toFixed(2)} epochs`],
+    ['examples', `${examples}, ${epochs.toFixed(2)} epochs${without}`],
     ['nll', `${nll.toFixed(3)} nats per token of the last step${heldOut}`],
     ['speed', `${Math.round(tokensPerSecond)} trained tokens/s`],
   ];

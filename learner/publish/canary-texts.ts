@@ -37,7 +37,8 @@ export function canaryTexts({
     .map((index) => {
       const problem = train[index]!;
       const prompt = promptTokens(task.prompt(problem), tokenizer);
-      const solution = tokenizer.encode(task.solution?.(problem) ?? '');
+      const found = task.solution?.(problem);
+      const solution = tokenizer.encode(typeof found === 'string' ? found : '');
       return Int32Array.of(...prompt, ...solution).slice(-Math.min(longestText, maxPositions));
     })
     .filter(({ length }) => length > 1);

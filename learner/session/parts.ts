@@ -38,7 +38,7 @@ import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
-import type { Examples } from '../../shared/tasks/examples/training-examples.js';
+import type { Example } from '../../shared/tasks/examples/example.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { TicketIds } from '../../shared/wire/ticket-ids.js';
@@ -48,7 +48,8 @@ export interface SessionOptions {
   readonly settings: LearnerConfig;
   readonly config: RunConfig;
   readonly dataset: Dataset;
-  readonly supervised: { readonly plan: BatchPlan; readonly heldOut: Examples } | undefined; // of a run on examples
+  readonly supervised:
+    { readonly plan: BatchPlan; readonly heldOut: readonly Example[] } | undefined; // of a run on examples
   readonly vocabSize: number;
   readonly canaryTexts: Canary['texts'];
   readonly runDir: string;

@@ -137,7 +137,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     new SupervisedTraining({
       ...common,
       ...options.supervised,
-      start: { step, version, place: opened.table?.consumedBelow ?? 0 },
+      start: {
+        step,
+        version,
+        place: opened.table?.consumedBelow ?? 0,
+        leftOut: opened.table?.counts.dead ?? 0,
+      },
       maxSteps: settings.maxSteps ?? Infinity,
       measureEverySteps: settings.evalEveryVersions,
       evaluateEverySteps: settings.evalProblems === 0 ? 0 : settings.evalEveryVersions,

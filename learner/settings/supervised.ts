@@ -90,13 +90,13 @@ export function batchOf({
 /** The part of the run's configuration that says what it trains on. @param examples none: it trains on sampled answers. */
 export function supervisedOf(
   settings: SupervisedSettings,
-  examples: { readonly digest: string; readonly heldOut: { readonly size: number } } | undefined,
+  examples: { readonly digest: string; readonly heldOut: readonly unknown[] } | undefined,
 ): Pick<RunConfig, 'trainOn' | 'supervised'> {
   const { data } = settings;
   if (data === undefined || examples === undefined) return { trainOn: 'rollouts' };
   const { digest, heldOut } = examples;
   return {
     trainOn: 'examples',
-    supervised: { data, digest, heldOut: heldOut.size, batch: batchOf(settings) },
+    supervised: { data, digest, heldOut: heldOut.length, batch: batchOf(settings) },
   };
 }

@@ -2,9 +2,11 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import type { Example } from '../../shared/tasks/examples/example.js';
 import {
+  isExample,
   openExamples,
   type Examples,
   type ExampleSource,
+  type LeftOut,
 } from '../../shared/tasks/examples/training-examples.js';
 import type { Task } from '../../shared/tasks/task.js';
 import type { FittedConfig } from '../config.js';
@@ -13,6 +15,7 @@ import { EpochOrder } from '../tickets/curriculum.js';
 
 export interface BatchPlanOptions {
   readonly examples: Examples;
+  readonly leftOutShare?: number; // about this part of them is left out; 0
   readonly batch: NonNullable<RunConfig['supervised']>['batch'];
   readonly epochs: number; // Infinity: no limit
   readonly seed: number; // of the order
@@ -22,12 +25,14 @@ export interface BatchPlanOptions {
  * The examples of each step: all of them once per epoch, in another order each epoch. A batch is a function of the
  * place where it begins, and it begins where the one before has ended. So the place of the next example is all that a
  * checkpoint must hold, and a resumed run makes the batches of one that was never interrupted.
+ *
+ * A problem that is left out has a place in the order too, so it does not change the order of the others.
  */
 export class BatchPlan {
   readonly #options: BatchPlanOptions;
   readonly #order: EpochOrder;
   readonly #end: number; // place after the last example
-  readonly #lengths: (number | undefined)[] = []; // tokens, by the index of the example
+  readonly #lengths: (number | undefined)[] = []; // tokens, by the index of the example; 0: left out
 
   constructor(options: BatchPlanOptions) {
     const { seed, examples, epochs } = options;
@@ -41,47 +46,55 @@ export class BatchPlan {
     return place / this.#options.examples.size;
   }
 
-  /** Place after the last example of the batch that begins at `place`; `place` itself if none is left. */
+  /** Place after the batch that begins at `place`; `place` itself if no example is left. */
   endOf(place: number): number {
     const { batch } = this.#options;
-    if (batch.by === 'examples') return Math.min(this.#end, place + batch.size);
-    let end = place;
-    for (let tokens = 0; end < this.#end; end++) {
-      tokens += this.#lengthAt(end);
-      if (tokens > batch.size && end > place) break;
+    let size = 0;
+    for (let end = place; end < this.#end; end++) {
+      const length = this.#lengthAt(end);
+      const more = batch.by === 'examples' ? Math.sign(length) : length;
+      if (size > 0 && size + more > batch.size) return end;
+      size += more;
     }
-    return end;
+    return size > 0 ? this.#end : place;
   }
 
-  /** The examples from one place to another. */
+  /** The examples from one place to another, without those that are left out. */
   examplesIn(start: number, end: number): Example[] {
     const { examples } = this.#options;
     return Array.from({ length: end - start }, (_, i) =>
       examples.at(this.#order.problemAt(start + i)),
-    );
+    ).filter((made) => isExample(made));
   }
 
   /** Number of batches from a place to the end of the run; Infinity without a limit of epochs. */
   stepsFrom(start: number): number {
-    const { batch } = this.#options;
+    const { batch, leftOutShare = 0 } = this.#options;
     if (this.#end === Infinity) return Infinity;
-    if (batch.by === 'examples') return Math.max(0, Math.ceil((this.#end - start) / batch.size));
+    if (batch.by === 'examples') {
+      // Not counted one by one: the solver would search all problems before the first step.
+      return Math.max(0, Math.ceil(((1 - leftOutShare) * (this.#end - start)) / batch.size));
+    }
     let steps = 0;
-    for (let place = start; place < this.#end; steps++) place = this.endOf(place);
+    for (let place = start, end; (end = this.endOf(place)) > place; steps++) place = end;
     return steps;
   }
 
   #lengthAt(place: number): number {
     const index = this.#order.problemAt(place);
-    return (this.#lengths[index] ??= this.#options.examples.at(index).tokens.length);
+    const known = this.#lengths[index];
+    if (known !== undefined) return known;
+    const made = this.#options.examples.at(index);
+    return (this.#lengths[index] = isExample(made) ? made.tokens.length : 0);
   }
 }
 
 /** What a run on examples trains on. */
 export interface SupervisedPlan {
   readonly plan: BatchPlan;
-  readonly heldOut: Examples;
+  readonly heldOut: readonly Example[];
   readonly digest: string; // of the examples
+  readonly leftOut: LeftOut;
 }
 
 /**
@@ -102,6 +115,8 @@ export async function supervisedPlan(
   const { stop } = found.task;
   const examples = await openExamples(data, { ...found, stop, heldOut, maxTokens, seed });
   const batch = batchOf(settings);
-  const plan = new BatchPlan({ examples: examples.train, batch, epochs, seed });
-  return { plan, heldOut: examples.heldOut, digest: examples.digest };
+  const { train, leftOut, ...rest } = examples;
+  const leftOutShare = leftOut.problems / Math.max(1, leftOut.checked);
+  const plan = new BatchPlan({ examples: train, leftOutShare, batch, epochs, seed });
+  return { ...rest, plan, leftOut };
 }

@@ -4,7 +4,6 @@ import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Example } from '../../shared/tasks/examples/example.js';
-import type { Examples } from '../../shared/tasks/examples/training-examples.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import { type Candidate, CheckpointTrial } from '../checkpoints/checkpoint-trial.js';
@@ -41,12 +40,8 @@ export interface SupervisedOptions extends StepEventsOptions {
   readonly account: Pick<TokenAccount, 'learn' | 'totals'>;
   readonly meter: Pick<Meter, 'totals'>;
   readonly plan: BatchPlan;
-  readonly heldOut: Examples;
-  readonly start: {
-    readonly step: number; // that the weights have
-    readonly version: number; // under which they are published
-    readonly place: number; // of the next example
-  };
+  readonly heldOut: readonly Example[];
+  readonly start: Point;
   readonly maxSteps: number; // of the run, by `--max-steps`; Infinity: until the examples end
   readonly checkpointEverySteps: number;
   /** Steps between two evaluations, for each of which the version is published; 0: none. */
@@ -65,11 +60,16 @@ export interface SupervisedOptions extends StepEventsOptions {
   readonly log: Logger;
 }
 
-/** A step that the backend has in full. */
-interface SentStep {
-  readonly step: number;
-  readonly version: number; // that it makes
-  readonly end: number; // place of the next example
+/** How far the training is. */
+interface Point {
+  readonly step: number; // that the weights have
+  readonly version: number; // under which they are published
+  readonly place: number; // of the next example
+  readonly leftOut: number; // places before it whose problems were left out
+}
+
+/** A step that the backend has in full, and where it ends. */
+interface SentStep extends Point {
   readonly passes: readonly Promise<PassedExamples>[];
   readonly heldOut: Promise<PassedExamples> | undefined; // before the step
   readonly optimized: Promise<Record<string, number>>;
@@ -87,9 +87,8 @@ export class SupervisedTraining implements TrainingLoop {
   readonly #events: StepEvents;
   readonly #trial = new CheckpointTrial();
   readonly #over = new AbortController(); // aborts when the run is given up
-  readonly #measured: readonly Example[]; // held out
-  #sent: { step: number; version: number; place: number }; // after the steps that the backend has
-  #confirmed: { step: number; version: number; place: number };
+  #sent: Point; // after the steps that the backend has
+  #confirmed: Point;
   #unconfirmed = 0;
   #newest: Promise<void> = Promise.resolve(); // the newest step's confirmation and record
   #publishedVersion: number;
@@ -98,17 +97,16 @@ export class SupervisedTraining implements TrainingLoop {
   #result: SupervisedResult | undefined;
 
   constructor(options: SupervisedOptions) {
-    const { start, heldOut } = options;
+    const { start } = options;
     this.#options = options;
     this.#events = new StepEvents(options);
     this.#sent = this.#confirmed = start;
     this.#publishedVersion = start.version;
-    this.#measured = Array.from({ length: heldOut.size }, (_, i) => heldOut.at(i));
   }
 
   get position(): Position {
-    const { step, version, place } = this.#confirmed;
-    return { step, version, isComplete: this.#isComplete, counts: countsAt(place) };
+    const { step, version } = this.#confirmed;
+    return { step, version, isComplete: this.#isComplete, counts: countsAt(this.#confirmed) };
   }
 
   /** What was trained in all, and how well the examples are known; undefined before the first step. */
@@ -142,8 +140,8 @@ export class SupervisedTraining implements TrainingLoop {
     return this.#isLast(this.#sent);
   }
 
-  /** Whether nothing is left to train after a step. The examples end a run, not the steps that they were expected to take. */
-  #isLast({ step, place }: { readonly step: number; readonly place: number }): boolean {
+  /** Whether nothing is left to train. The examples end a run, not the steps that they were expected to take. */
+  #isLast({ step, place }: Point): boolean {
     const { plan, maxSteps } = this.#options;
     return step >= maxSteps || plan.endOf(place) === place;
   }
@@ -152,11 +150,18 @@ export class SupervisedTraining implements TrainingLoop {
   #send(): SentStep {
     const { plan, run, config, learningRates, checkpointer, idle } = this.#options;
     const { evaluateEverySteps, measureEverySteps, checkpointEverySteps } = this.#options;
-    const start = this.#sent.place;
-    const end = plan.endOf(start);
-    const step = this.#sent.step + 1;
-    const version = this.#sent.version + 1;
-    const batch = plan.examplesIn(start, end);
+    const before = this.#sent;
+    const place = plan.endOf(before.place);
+    const batch = plan.examplesIn(before.place, place);
+    const leftOut = place - before.place - batch.length;
+    const sent: Point = {
+      step: before.step + 1,
+      version: before.version + 1,
+      place,
+      leftOut: before.leftOut + leftOut,
+    };
+    const { step, version } = sent;
+    if (leftOut > 0) this.#options.log.warn({ step, problems: leftOut }, 'problems left out');
     const weight = 1 / Math.max(1, countedTokens(batch));
     const isMeasured =
       step === 1 || (measureEverySteps > 0 && (step - 1) % measureEverySteps === 0);
@@ -173,21 +178,19 @@ export class SupervisedTraining implements TrainingLoop {
         .then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })),
     );
     const isPublished =
-      evaluateEverySteps > 0 &&
-      step % evaluateEverySteps === 0 &&
-      !this.#isLast({ step, place: end });
+      evaluateEverySteps > 0 && step % evaluateEverySteps === 0 && !this.#isLast(sent);
     const published = isPublished ? this.#publish(step, version) : undefined;
     const saved = step % checkpointEverySteps === 0 ? checkpointer.save(step) : undefined;
-    this.#sent = { step, version, place: end };
-    return { step, version, end, passes, heldOut, optimized, published, saved };
+    this.#sent = sent;
+    return { ...sent, passes, heldOut, optimized, published, saved };
   }
 
   #measure(): Promise<PassedExamples> | undefined {
-    if (this.#measured.length === 0) return undefined;
-    const { run, idle } = this.#options;
-    const data = supervisedData(this.#measured, 0);
+    const { run, idle, heldOut } = this.#options;
+    if (heldOut.length === 0) return undefined;
+    const data = supervisedData(heldOut, 0);
     const passed = idle.during(run.forward(data, 'cross_entropy', atTemperature1));
-    return this.#track(passed.then((result) => passedExamples(this.#measured, result)));
+    return this.#track(passed.then((result) => passedExamples(heldOut, result)));
   }
 
   #publish(step: number, version: number): Promise<void> {
@@ -207,7 +210,7 @@ export class SupervisedTraining implements TrainingLoop {
 
   async #confirm(sent: SentStep, before: Promise<void>): Promise<void> {
     const { plan, changes } = this.#options;
-    const { step, version, end, saved } = sent;
+    const { step, version, place, leftOut, saved } = sent;
     const trained = together(await Promise.all(sent.passes));
     const optimized = await sent.optimized;
     const heldOut = await sent.heldOut;
@@ -219,15 +222,16 @@ export class SupervisedTraining implements TrainingLoop {
       await saved?.discard();
       return;
     }
-    this.#confirmed = { step, version, place: end };
+    this.#confirmed = { step, version, place, leftOut };
     this.#unconfirmed -= 1;
     trainedExamples.inc(trained.examples);
     this.#options.account.learn(trained.tokens + trained.promptTokens);
     changes.notify();
-    const epochs = plan.epochsAt(end);
+    const epochs = plan.epochsAt(place);
     const report = supervisedStats.record({ trained, heldOut, epochs });
     this.#result = {
-      examples: end,
+      examples: place - leftOut,
+      ...(leftOut > 0 && { leftOut }),
       epochs,
       nll: nll(trained),
       ...(heldOut === undefined ? heldOutOf(this.#result) : { heldOutNll: nll(heldOut) }),
@@ -265,7 +269,7 @@ export class SupervisedTraining implements TrainingLoop {
     const { step, version, place } = this.#confirmed;
     const progress = this.#options.learningRates.progress(step);
     const cursor = { nextOrder: place, consumedBelow: place, consumedAbove: [] };
-    const table = { ...cursor, counts: countsAt(place) };
+    const table = { ...cursor, counts: countsAt(this.#confirmed) };
     const { account, meter } = this.#options;
     const tokens = account.totals;
     return () => {
@@ -296,10 +300,10 @@ function heldOutOf(before: SupervisedResult | undefined): Pick<SupervisedResult,
   return before?.heldOutNll === undefined ? {} : { heldOutNll: before.heldOutNll };
 }
 
-/** Examples in the place of groups: each was issued and trained once. */
-function countsAt(place: number): GroupCounts {
-  const none = { skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 };
-  return { issued: place, trained: place, ...none };
+/** Examples in the place of groups: each was issued and trained once, or is dead because it was left out. */
+function countsAt({ place, leftOut }: Point): GroupCounts {
+  const none = { skippedZeroVariance: 0, stale: 0, outstanding: 0 };
+  return { issued: place, trained: place - leftOut, dead: leftOut, ...none };
 }
 
 /** A list in at most `count` parts of nearly equal length. */

@@ -22,8 +22,8 @@ export interface Task<Problem extends TaskProblem = TaskProblem> {
   /** The prompt that the policy continues. */
   prompt(problem: Problem): Prompt;
 
-  /** A completion that solves the problem, if the task knows one. */
-  solution?(problem: Problem): string | undefined;
+  /** A completion that solves the problem. Absent if the task knows no solutions. */
+  solution?(problem: Problem): string | NoSolution;
 
   /** Texts that end an answer, besides the end of the sequence. */
   readonly stop: readonly string[];
@@ -41,6 +41,11 @@ export interface Task<Problem extends TaskProblem = TaskProblem> {
    * @throws {z.ZodError} if the row is not a problem.
    */
   problemOf(row: unknown): Problem;
+}
+
+/** Why a problem has no solution to learn from, in words that can follow "2 problems": `without a solution`. */
+export interface NoSolution {
+  readonly reason: string;
 }
 
 /** Flags of one task only. Each is optional, so that a flag given for another task can be reported. */

@@ -72,10 +72,15 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
       '--train-size=32',
       '--lora-rank=2',
       '--price-trained-tokens=1e6',
+      '--max-tokens=9',
       '--json',
     ];
     await using up = await UpProcess.start([...flags, ...onExamples], undefined, {}, 'sft');
     assert.equal(await up.ended(), 0, up.err);
+    assert.match(
+      up.err,
+      /left out of training, among the first 32 problems: \d+ whose solution is longer than --max-tokens 9; raise it/,
+    );
     const { steps, cost } = Summary.parse(JSON.parse(up.out));
     assert.deepEqual([steps, cost?.money?.['trained']], [2, await examplesTokens(up)]);
     assert.deepEqual((await readdir(up.path('logs'))).sort(), [
@@ -93,6 +98,9 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
     await using missing = await UpProcess.start(['--data=no.jsonl'], undefined, {}, 'sft');
     assert.equal(await missing.ended(), 2);
     assert.match(missing.err, /cannot read .* in no\.jsonl/);
+    await using long = await UpProcess.start(['--max-tokens=5'], undefined, {}, 'sft');
+    assert.equal(await long.ended(), 2);
+    assert.match(long.err, /1024 whose solution is longer than --max-tokens 5; raise it/);
   });
 });
 

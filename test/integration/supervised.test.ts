@@ -149,6 +149,31 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
     assert.deepEqual([steps, supervised?.examples, supervised?.epochs], [11, 120, 3]);
   });
 
+  it('a problem without a solution is left out and counted, also after a restart', async () => {
+    await using ground = await TrainingGround.prepare('unsolvable');
+    const path = join(ground.folder, 'rows.jsonl');
+    const rows = Array.from({ length: 44 }, (_, i) => ({ nums: [1, 2, i], target: 3 + i }));
+    rows[20] = { nums: [1, 1, 1], target: 50 };
+    rows[30] = { nums: [1, 1, 2], target: 50 };
+    await writeFile(path, rows.map((row) => JSON.stringify(row)).join('\n'));
+    const generated = ['train-size', 'numbers', 'max-number', 'max-target'];
+    const settings = {
+      ...onExamples,
+      ...{ 'held-out-examples': 0, 'batch-examples': 5, dataset: path, 'test-size': 4 },
+      ...Object.fromEntries(generated.map((flag) => [flag, undefined])),
+    };
+    const first = ground.learner({ ...settings, epochs: 1 });
+    assert.equal(await first.exitCode(), 0, first.errors + first.tail);
+    const told = first.log.find(({ msg }) => msg === 'problems left out among the first');
+    assert.deepEqual([told?.['checked'], told?.['without a solution']], [40, 2]);
+    const second = ground.learner({ ...settings, epochs: 2 });
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+    const { steps, supervised, groups } = Summary.parse(await ground.summary());
+    assert.deepEqual([steps, supervised?.epochs], [16, 2]);
+    assert.deepEqual([supervised?.examples, supervised?.leftOut], [76, 4]);
+    assert.deepEqual([groups.issued, groups.trained, groups.dead], [80, 76, 4]);
+  });
+
   it('a learner on examples publishes and evaluates the versions of every Nth step and of its ends', async () => {
     await using ground = await TrainingGround.prepare('evaluated-examples');
     const learner = ground.learner({

@@ -76,7 +76,7 @@ describe("the learner's configuration", () => {
   });
 
   it('the run configuration says which examples a run trains on, and by cross-entropy', () => {
-    const examples = { digest: 'c', heldOut: { size: 3 } };
+    const examples = { digest: 'c', heldOut: [0, 0, 0] };
     const configOf = (...flags: string[]) => runConfig(fit(...flags), { ...found, examples });
     const { trainOn, supervised, loss } = configOf('--data=solver', '--num-minibatches=3');
     assert.equal(trainOn, 'examples');

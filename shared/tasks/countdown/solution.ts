@@ -1,3 +1,4 @@
+import type { NoSolution } from '../task.js';
 import { beginsAnswer, type PromptTemplate } from '../prompt-template.js';
 import { fractionText } from '../rational.js';
 import { evaluate, parse, print, tokenize, type Expression } from './parser.js';
@@ -12,17 +13,19 @@ const mostNumbers = 4;
  * A completion that solves a problem, in the form that the prompt asks for. Where the prompt has begun to think, it
  * shows the calculation step by step.
  *
- * @returns undefined if the problem has no solution, or too many numbers to search for one.
+ * @returns the reason if the problem has no solution, or too many numbers to search for one.
  */
 export function solutionText(
   prompt: Pick<CountdownPrompt, 'text' | 'opening' | 'answer'>,
   problem: Problem,
   numbersToUse: RewardSpec['numbersToUse'],
-): string | undefined {
-  const found =
-    problem.solution ??
-    (problem.numbers.length <= mostNumbers ? solve(problem, numbersToUse)[0]?.text : undefined);
-  return found === undefined ? undefined : placedAnswer(prompt, found, calculation(found));
+): string | NoSolution {
+  if (problem.solution === undefined && problem.numbers.length > mostNumbers) {
+    return { reason: `with more than ${mostNumbers} numbers, too many to search for a solution` };
+  }
+  const found = problem.solution ?? solve(problem, numbersToUse)[0]?.text;
+  if (found === undefined) return { reason: 'without a solution' };
+  return placedAnswer(prompt, found, calculation(found));
 }
 
 /**

@@ -84,7 +84,7 @@ describe('the texts of canaries', () => {
     canaryTexts({
       task: {
         prompt: ({ id }) => ({ text: `${id}=` }),
-        solution: ({ id }) => (Number(id) % 2 === 0 ? `${id}+0` : undefined),
+        solution: ({ id }) => (Number(id) % 2 === 0 ? `${id}+0` : { reason: 'odd' }),
       },
       dataset: { train: problems.slice(0, named.count ?? 50) },
       ...{ tokenizer, seed: named.seed ?? 0, maxPositions: named.maxPositions ?? 64 },

@@ -3,12 +3,15 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { BatchPlan } from '../../../learner/supervised/batch-plan.js';
 
-/** Examples of these lengths; the first token of each is its index. */
+/** Examples of these lengths; the first token of each is its index. One of length 0 is left out. */
 function examplesOf(lengths: readonly number[]) {
-  const at = (index: number) => ({
-    tokens: new Int32Array(lengths[index]!).fill(index),
-    isTrained: new Uint8Array(lengths[index]!).fill(1),
-  });
+  const at = (index: number) =>
+    lengths[index] === 0
+      ? { reason: 'left out' }
+      : {
+          tokens: new Int32Array(lengths[index]!).fill(index),
+          isTrained: new Uint8Array(lengths[index]!).fill(1),
+        };
   return { size: lengths.length, at };
 }
 
@@ -84,6 +87,43 @@ describe('the batches of a run on examples', () => {
       assert.equal(stepsOf(plan, 1_000).length, 32);
       assert.deepEqual([plan.stepsFrom(3_000), plan.stepsFrom(3_100)], [0, 0]);
     }
+  });
+
+  it('a problem that is left out changes neither the order of the others nor the size of their batches', () => {
+    fc.assert(
+      fc.property(lengths, batches, fc.array(fc.nat(29)), (sizes, batch, out) => {
+        const lacking = sizes.map((size, i) => (i > 0 && out.includes(i) ? 0 : size));
+        const made = (used: readonly number[]) =>
+          stepsOf(new BatchPlan({ examples: examplesOf(used), batch, epochs: 3, seed: 2 }));
+        const steps = made(lacking);
+        const kept = made(sizes)
+          .flat()
+          .filter((index) => lacking[index] !== 0);
+        assert.deepEqual(steps.flat(), kept);
+        assert(steps.every((step) => step.length > 0));
+        if (batch.by === 'tokens') return;
+        const full = steps.slice(0, -1);
+        assert(full.every((step) => step.length === batch.size));
+      }),
+    );
+  });
+
+  it('the steps left are estimated from the share of the problems that is left out', () => {
+    const examples = examplesOf(Array.from({ length: 100 }, (_, i) => i % 2));
+    const batch = { by: 'examples', size: 10 } as const;
+    const options = { examples, batch, epochs: 2, seed: 0, leftOutShare: 0.5 };
+    const plan = new BatchPlan(options);
+    assert.equal(plan.stepsFrom(0), 10);
+    assert.equal(stepsOf(plan).length, 10);
+  });
+
+  it('a run ends where all other problems are left out', () => {
+    const examples = examplesOf([1, 0]);
+    const batch = { by: 'examples', size: 1 } as const;
+    const plan = new BatchPlan({ examples, batch, epochs: 1, seed: 0 });
+    const [only] = stepsOf(plan);
+    assert.deepEqual(only, [0]);
+    assert.equal(plan.endOf(2), 2);
   });
 
   it('the order differs between epochs and between seeds', () => {

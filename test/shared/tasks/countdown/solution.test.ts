@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { answerExample } from '../../../../shared/tasks/examples/example.js';
-import { openExamples } from '../../../../shared/tasks/examples/training-examples.js';
-import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
+import {
+  isExample,
+  leftOutText,
+  openExamples,
+} from '../../../../shared/tasks/examples/training-examples.js';
+import { UserError } from '../../../../shared/base/errors.js';
+import { datasetOf } from '../../../../shared/tasks/dataset.js';
+import { problemOf, type Problem } from '../../../../shared/tasks/countdown/problem.js';
 import { calculation } from '../../../../shared/tasks/countdown/solution.js';
 import { styles } from '../../../../shared/tasks/countdown/prompts.js';
 import { countdown } from '../../../../shared/tasks/countdown/task.js';
@@ -22,8 +28,9 @@ describe('the solutions of Countdown', () => {
       const task = countdown.open({ ...countdownSpec(), prompt });
       const { train } = await task.load();
       for (const problem of train.slice(0, 40)) {
-        const { reward, reason } = task.score(problem, task.solution!(problem)!);
-        assert.deepEqual([reward, reason], [1, 'correct'], task.solution!(problem));
+        const solution = String(task.solution!(problem));
+        const { reward, reason } = task.score(problem, solution);
+        assert.deepEqual([reward, reason], [1, 'correct'], solution);
       }
     });
   }
@@ -65,8 +72,16 @@ describe('the solutions of Countdown', () => {
     const task = countdown.open(countdownSpec());
     const unsolved = problemOf([3, 3, 8, 8], 24);
     assert.equal(task.solution!(unsolved), '8/(3-8/3)');
-    assert.equal(task.solution!(problemOf([1, 1], 9)), undefined);
-    assert.equal(task.solution!(problemOf([1, 2, 3, 4, 5], 15)), undefined); // too many to search
+  });
+
+  it('a problem that has no solution is distinguished from one with too many numbers to search for it', () => {
+    const task = countdown.open(countdownSpec());
+    assert.deepEqual(task.solution!(problemOf([1, 1], 9)), { reason: 'without a solution' });
+    assert.deepEqual(task.solution!(problemOf([1, 2, 3, 4, 5], 15)), {
+      reason: 'with more than 4 numbers, too many to search for a solution',
+    });
+    const made = { ...problemOf([1, 2, 3, 4, 5], 15), solution: '1+2+3+4+5' };
+    assert.equal(task.solution!(made), '1+2+3+4+5');
   });
 });
 
@@ -87,29 +102,71 @@ describe('the examples of the solver', () => {
 
   it('the examples are the training problems with their solutions, and held-out ones', async () => {
     const { task, dataset, source, examples } = await open({ heldOut: 2 });
-    assert.deepEqual([examples.train.size, examples.heldOut.size], [dataset.train.length, 2]);
+    assert.deepEqual([examples.train.size, examples.heldOut.length], [dataset.train.length, 2]);
     const [first, last] = [dataset.train[1]!, dataset.test[1]!];
     for (const [found, problem] of [
       [examples.train.at(1), first],
-      [examples.heldOut.at(1), last],
+      [examples.heldOut[1], last],
     ] as const) {
-      const answer = task.solution!(problem)!;
+      const answer = String(task.solution!(problem));
       assert.deepEqual(
         found,
         answerExample(task.prompt(problem), answer, source.tokenizer, task.stop),
       );
     }
+    assert.equal(leftOutText(examples.leftOut), undefined);
   });
 
-  it('a solution that is longer than an answer may be, or than the model can read, is refused', async () => {
-    await assert.rejects(open({ maxTokens: 8 }), /--max-tokens allows an answer of 8; raise it/);
-    await assert.rejects(open({ maxPositions: 100 }), /the model can read 100/);
+  const solvable = problemOf([3, 7, 21], 84);
+  const unsolvable = problemOf([3, 7, 21], 64);
+  const many = problemOf([1, 2, 3, 4, 5], 15);
+  const datasetWith = (train: Problem[], test: Problem[] = []) => ({
+    dataset: datasetOf('countdown', test, train),
   });
 
-  it('a problem without a solution is refused by its name', async () => {
-    const { task, dataset } = await open();
-    const unknown = { ...task, solution: () => undefined };
-    const { id } = dataset.train[0]!;
-    await assert.rejects(open({ task: unknown }), new RegExp(`no solution of ${id};`));
+  it('problems without a solution that fits are left out and counted by the reason, and the others keep their places', async () => {
+    const long = problemOf([13, 57, 86, 92], 248);
+    const train = [unsolvable, solvable, many, long, unsolvable];
+    const { examples } = await open({ ...datasetWith(train, train), maxTokens: 26 });
+    const kinds = train.map((_, i) => isExample(examples.train.at(i)));
+    assert.deepEqual(kinds, [false, true, false, false, false]);
+    assert.deepEqual([examples.train.size, examples.heldOut.length], [5, 1]);
+    assert.equal(
+      leftOutText(examples.leftOut),
+      'among the first 5 problems: 2 without a solution, ' +
+        '1 with more than 4 numbers, too many to search for a solution, ' +
+        '1 whose solution is longer than --max-tokens 26; raise it',
+    );
+  });
+
+  it('only the first problems are checked beforehand, and the others when they are asked for', async () => {
+    const train = Array.from({ length: 1_500 }, (_, i) => (i === 1_400 ? unsolvable : solvable));
+    const { examples } = await open(datasetWith(train));
+    assert.deepEqual([examples.leftOut.checked, examples.leftOut.problems], [1_024, 0]);
+    assert.deepEqual(examples.train.at(1_400), { reason: 'without a solution' });
+  });
+
+  const refused: [what: string, more: object, says: RegExp][] = [
+    [
+      'without a solution',
+      datasetWith([unsolvable]),
+      /first 1 problems: 1 without a solution; use/,
+    ],
+    ['with too many numbers', datasetWith([many, many]), /2 with more than 4 numbers/],
+    ['with long solutions', { maxTokens: 8 }, /10 whose solution is longer than --max-tokens 8/],
+    ['with long prompts', { maxPositions: 100 }, /the 100 tokens that the model can read/],
+  ];
+  for (const [what, more, says] of refused) {
+    it(`only problems ${what} are refused`, async () => {
+      await assert.rejects(open(more), (error) => {
+        return error instanceof UserError && says.test(error.message);
+      });
+    });
+  }
+
+  it('a task that knows no solutions is refused', async () => {
+    const { task } = await open();
+    const unknown = { ...task, solution: undefined };
+    await assert.rejects(open({ task: unknown }), /of a task that knows no solutions/);
   });
 });

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { UserError } from '../../../../shared/base/errors.js';
 import { readExamples } from '../../../../shared/tasks/examples/example-file.js';
-import { openExamples } from '../../../../shared/tasks/examples/training-examples.js';
+import type { Example } from '../../../../shared/tasks/examples/example.js';
+import { isExample, openExamples } from '../../../../shared/tasks/examples/training-examples.js';
 import { countdown } from '../../../../shared/tasks/countdown/task.js';
 import { chatTokenizer } from '../../../support/chatml.js';
 import { countdownSpec } from '../../../support/countdown-task.js';
@@ -92,9 +93,10 @@ describe('a file of examples', async () => {
     const dataset = await task.load();
     const source = { ...reading, task, dataset, maxTokens: 20, heldOut, seed };
     const { train, heldOut: measured } = await openExamples(path, source);
-    const idsOf = (examples: typeof train) =>
-      Array.from({ length: examples.size }, (_, i) => examples.at(i).tokens[1]! - 1_000);
-    return { train: idsOf(train), heldOut: idsOf(measured) };
+    const trained = Array.from({ length: train.size }, (_, i) => train.at(i)).filter(isExample);
+    const idsOf = (examples: readonly Example[]) =>
+      examples.map(({ tokens }) => tokens[1]! - 1_000);
+    return { train: idsOf(trained), heldOut: idsOf(measured) };
   };
 
   it('every line is either trained or held out, by the seed', async () => {
