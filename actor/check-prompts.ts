@@ -1,13 +1,13 @@
 import { UserError } from '../shared/base/errors.js';
 import type { Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
-import { promptText, type Prompt } from '../shared/tasks/prompt.js';
+import { promptTokens, type Prompt, type PromptTokenizer } from '../shared/tasks/prompt.js';
 import type { Task } from '../shared/tasks/task.js';
 
 export interface PromptCheck {
   readonly task: Pick<Task, 'prompt'>;
   readonly dataset: Pick<Dataset, 'train' | 'test'>;
-  readonly tokenizer: Pick<Tokenizer, 'encode' | 'chatText' | 'unknownTokenId'>;
+  readonly tokenizer: PromptTokenizer & Pick<Tokenizer, 'unknownTokenId'>;
   readonly modelDir: string; // for the error message
   readonly maxContext: number | undefined; // tokens of prompt and answer together
   readonly maxTokens: number; // of an answer
@@ -60,7 +60,7 @@ function refuseIfNoneFits(
   if (maxContext === undefined) return;
   const lengthOf = (prompt: Prompt) => ownWords(prompt).join('').length;
   const shortest = prompts.reduce((a, b) => (lengthOf(b) < lengthOf(a) ? b : a));
-  const tokens = tokenizer.encode(promptText(shortest, tokenizer)).length;
+  const tokens = promptTokens(shortest, tokenizer).length;
   if (tokens + maxTokens <= maxContext) return;
   throw new UserError(
     `the shortest prompt has ${tokens} tokens, and an answer may have ${maxTokens}, but the model in ` +

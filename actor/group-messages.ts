@@ -1,7 +1,7 @@
 import { PermanentError } from '../shared/base/errors.js';
 import type { Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
-import { promptTokens } from '../shared/tasks/prompt.js';
+import { promptTokens, type PromptTokenizer } from '../shared/tasks/prompt.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 import type { GroupRequest, SampledRollout } from '../shared/model/rollout-draft.js';
@@ -13,7 +13,7 @@ import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 export interface PromptSource {
   readonly dataset: Pick<Dataset, 'problem'>;
   readonly task: Pick<Task, 'prompt' | 'stop'>;
-  readonly tokenizer: Pick<Tokenizer, 'encode' | 'chatText' | 'eosTokenIds'>;
+  readonly tokenizer: PromptTokenizer & Pick<Tokenizer, 'eosTokenIds'>;
   readonly maxContext: number | undefined; // tokens of prompt and answer together
 }
 

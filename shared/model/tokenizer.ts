@@ -12,8 +12,10 @@ export interface ChatMessage {
 
 /** Converts text to token ids and back, as defined by the model's `tokenizer.json`. */
 export interface Tokenizer {
-  /** Encodes without adding special tokens, because the prompt contains those that it needs. */
+  /** Encodes without adding special tokens: a chat template writes those that it needs, and a continuation needs none. */
   readonly encode: (text: string) => Int32Array;
+  /** The tokens before a plain text, as the tokenizer's post-processor adds them: `<|begin_of_text|>` for Llama 3. */
+  readonly beginning: readonly number[];
   /** Decodes without special tokens. */
   readonly decode: (tokens: ArrayLike<number>) => string;
   /**
@@ -48,6 +50,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
           : [own];
     return {
       encode: (text) => Int32Array.from(library.encode(text)),
+      beginning: beginningOf(library),
       // The library refuses empty input.
       decode: (tokens) => (tokens.length === 0 ? '' : library.decode(Array.from(tokens))),
       chatText: (messages, opensAnswer = true) => {
@@ -72,11 +75,18 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
 
 /** What a library makes of the files. */
 interface Library {
-  readonly encode: (text: string) => number[];
+  readonly encode: (text: string, addsSpecialTokens?: boolean) => number[];
   readonly decode: (tokens: number[]) => string;
   readonly chatText?: (messages: ChatMessage[], opensAnswer: boolean) => string;
   readonly eosTokenId: number | undefined;
   readonly unknownTokenId: number | undefined;
+}
+
+/** The special tokens that are added before a text; those after it would end a prompt. */
+function beginningOf({ encode }: Library): number[] {
+  const [plain, whole] = [encode('1'), encode('1', true)];
+  const start = whole.findIndex((_, i) => plain.every((token, j) => token === whole[i + j]));
+  return whole.slice(0, Math.max(0, start));
 }
 
 const decoding = {
@@ -123,7 +133,8 @@ async function openPlain(path: string, template: string | null): Promise<Library
     config.data,
   );
   return {
-    encode: (text) => tokenizer.encode(text, { add_special_tokens: false }).ids,
+    encode: (text, addsSpecialTokens = false) =>
+      tokenizer.encode(text, { add_special_tokens: addsSpecialTokens }).ids,
     decode: (tokens) => tokenizer.decode(tokens, decoding),
     eosTokenId: tokenizer.token_to_id(config.data.eos_token),
     unknownTokenId: tokenizer.token_to_id(config.data.unk_token),
@@ -138,7 +149,8 @@ async function openTransformers(path: string, template: string | null): Promise<
   if (template !== null) tokenizer.chat_template = template;
   const own = tokenizer.eos_token_id;
   return {
-    encode: (text) => tokenizer.encode(text, { add_special_tokens: false }),
+    encode: (text, addsSpecialTokens = false) =>
+      tokenizer.encode(text, { add_special_tokens: addsSpecialTokens }),
     decode: (tokens) => tokenizer.decode(tokens, decoding),
     ...(tokenizer.chat_template !== null && {
       chatText: (messages: ChatMessage[], opensAnswer: boolean) =>

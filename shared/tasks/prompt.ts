@@ -3,6 +3,7 @@ export interface PromptTokenizer {
   /** The chat formatted by the model's template, up to the start of the assistant's answer. */
   chatText(messages: readonly ChatMessage[]): string;
   encode(text: string): Int32Array;
+  readonly beginning: readonly number[]; // the tokens before a plain text
 }
 
 export interface ChatMessage {
@@ -23,7 +24,13 @@ export function promptText(prompt: Prompt, tokenizer: Pick<PromptTokenizer, 'cha
   return 'text' in prompt ? prompt.text : tokenizer.chatText(prompt.chat) + prompt.opening;
 }
 
-/** [P] the prompt's tokens: must be the same in actors and reward service. */
+/**
+ * [P] the prompt's tokens: must be the same in actors and reward service. A plain text begins as in the model's
+ * pre-training, unless it has that beginning already; a chat template has written its own.
+ */
 export function promptTokens(prompt: Prompt, tokenizer: PromptTokenizer): Int32Array {
-  return tokenizer.encode(promptText(prompt, tokenizer));
+  const tokens = tokenizer.encode(promptText(prompt, tokenizer));
+  const { beginning } = tokenizer;
+  const isBegun = 'chat' in prompt || beginning.every((token, i) => tokens[i] === token);
+  return isBegun ? tokens : Int32Array.of(...beginning, ...tokens);
 }

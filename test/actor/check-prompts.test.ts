@@ -56,6 +56,7 @@ describe('the check of the prompts of a run', () => {
     const bytes = {
       encode: (text: string) => Int32Array.from(Buffer.from(text)),
       chatText: () => '',
+      beginning: [],
       unknownTokenId: undefined,
     };
     check(['How much?', '多少？'], { tokenizer: bytes });

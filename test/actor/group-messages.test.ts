@@ -15,6 +15,7 @@ const source = {
   tokenizer: {
     encode: (text: string) => Int32Array.from(text, (char) => char.charCodeAt(0)),
     chatText: () => '',
+    beginning: [],
     eosTokenIds: [2],
   },
   maxContext: 64,

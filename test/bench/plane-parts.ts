@@ -246,7 +246,7 @@ async function actor(broker: Broker): Promise<void> {
   const prompt = Int32Array.from({ length: promptTokens }, (_, i) => i);
   const prompts = {
     ...{ task, dataset, maxContext: undefined },
-    tokenizer: { encode: () => prompt, chatText: () => '', eosTokenIds: [0] },
+    tokenizer: { encode: () => prompt, chatText: () => '', beginning: [], eosTokenIds: [0] },
   };
   let groups = 0;
   const lease = () =>

@@ -15,6 +15,7 @@ const unused = {
   encode: unreached,
   decode: unreached,
   chatText: unreached,
+  beginning: [],
   eosTokenIds: [],
   unknownTokenId: undefined,
 };

@@ -14,6 +14,7 @@ export const eos = 0x11_0000;
 export const chatTokenizer = {
   eosTokenIds: [eos],
   unknownTokenId: undefined,
+  beginning: [],
   encode: (text: string) =>
     Int32Array.from(text, (char) => (char === '$' ? eos : char.codePointAt(0)!)),
   chatText: (messages: readonly ChatMessage[], opensAnswer = true) =>

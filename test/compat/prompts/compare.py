@@ -15,8 +15,8 @@ def equal(check, value, expected):
     print(json.dumps({"check": check, "value": str(value), "bound": str(expected), "passed": value == expected}))
 
 
-def tokens(text):
-    return tokenizer(text, add_special_tokens=False).input_ids
+def tokens(text, is_plain=False):
+    return tokenizer(text, add_special_tokens=is_plain).input_ids
 
 
 def formatted(chat, opens):
@@ -27,7 +27,7 @@ for each in found["prompts"]:
     text = each["plain"] if each["chat"] is None else formatted(each["chat"], True) + each["opening"]
     name = f"{each['style']} in {each['language']}"
     equal(f"{name}: the same text", each["text"] == text, True)
-    equal(f"{name}: the same tokens", each["tokens"] == tokens(text), True)
+    equal(f"{name}: the same tokens", each["tokens"] == tokens(text, each["chat"] is None), True)
 
 chat = found["conversation"]
 whole = tokens(formatted(chat["messages"], False))

@@ -78,6 +78,7 @@ describe('the texts of canaries', () => {
   const tokenizer = {
     encode: (text: string) => Int32Array.from(text, (char) => char.charCodeAt(0)),
     chatText: () => '',
+    beginning: [],
   };
   const problems = Array.from({ length: 50 }, (_, i) => ({ id: `${i}`, difficulty: 'x' }));
   const make = (named: { seed?: number; maxPositions?: number; count?: number } = {}) =>

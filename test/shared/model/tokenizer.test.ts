@@ -5,6 +5,8 @@ import { describe, it } from 'node:test';
 import { AutoTokenizer, env } from '@huggingface/transformers';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import { loadTokenizer, type ChatMessage } from '../../../shared/model/tokenizer.js';
+import { answerExample } from '../../../shared/tasks/examples/example.js';
+import { promptTokens } from '../../../shared/tasks/prompt.js';
 import { tinyModel } from '../../support/tiny-model.js';
 
 const template =
@@ -48,6 +50,47 @@ describe('a plain tokenizer', () => {
     await rm(join(model.path, 'tokenizer.json'));
     await assert.rejects(loadTokenizer(model), { name: 'UserError', message: /tokenizer\.json/ });
   });
+});
+
+describe('a tokenizer that begins a text with a special token', () => {
+  const [bos, eos] = ['<pad>', '<eos>']; // any two special tokens, with the ids 0 and 1
+  const special = (id: string) => ({ SpecialToken: { id, type_id: 0 } });
+  const postProcessor = {
+    type: 'TemplateProcessing',
+    single: [special(bos), { Sequence: { id: 'A', type_id: 0 } }, special(eos)],
+    pair: [],
+    special_tokens: Object.fromEntries(
+      [bos, eos].map((token, id) => [token, { id: token, ids: [id], tokens: [token] }]),
+    ),
+  };
+  const alter = async (path: string, change: object) => {
+    const json = JSON.parse(await readFile(path, 'utf8')) as object;
+    await writeFile(path, JSON.stringify({ ...json, ...change }));
+  };
+
+  for (const [what, config] of [
+    ['a plain tokenizer', {}],
+    ['a tokenizer of transformers', { chat_template: template }],
+  ] as const) {
+    it(`the prompts of ${what} begin with it once, and chats and answers do not`, async () => {
+      await using model = await tinyModel();
+      const usual = await loadTokenizer(model);
+      assert.deepEqual(usual.beginning, []);
+      await alter(join(model.path, 'tokenizer.json'), { post_processor: postProcessor });
+      await alter(join(model.path, 'tokenizer_config.json'), config);
+      const tokenizer = await loadTokenizer(model);
+      const plain = [...usual.encode('3 7')];
+
+      assert.deepEqual(tokenizer.beginning, [0]);
+      assert.deepEqual([...tokenizer.encode('3 7')], plain);
+      assert.deepEqual([...promptTokens({ text: '3 7' }, tokenizer)], [0, ...plain]);
+      assert.deepEqual([...promptTokens({ text: `${bos}3 7` }, tokenizer)], [0, ...plain]);
+      const { tokens } = answerExample({ text: '3 7' }, '3', tokenizer, []);
+      assert.deepEqual([...tokens], [0, ...plain, plain[0], 1]);
+      const chatting = { ...tokenizer, chatText: () => '3 ' };
+      assert.deepEqual([...promptTokens({ chat, opening: '7' }, chatting)], plain);
+    });
+  }
 });
 
 describe('a chat', () => {
