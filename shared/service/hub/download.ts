@@ -48,8 +48,9 @@ export async function fetchFile(
 
 /** Appends the missing bytes to the partial file. */
 async function continuePart(hub: Hub, from: string, part: string, size: number): Promise<void> {
-  const have = (await sizeOf(part)) ?? 0;
-  if (have === size) return;
+  const found = await sizeOf(part);
+  if (found === size) return;
+  const have = found ?? 0; // an empty file has to be created too
   const stalled = new AbortController();
   const timer = setTimeout(() => {
     stalled.abort(new Error(`no data for ${hub.stallMs / 1_000} s`));

@@ -82,6 +82,15 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(await readdir(dirname(place())), ['train-00000-of-00001.parquet']);
   });
 
+  it('an empty file of the hub is created like the others', async () => {
+    server.files.set('data/train-empty.jsonl', Buffer.alloc(0));
+    const spec = await specOf(`${repository}:data/train-empty.jsonl`);
+    assert.deepEqual(await read(spec), []);
+    assert.deepEqual(await readFile(join(dirname(place()), 'train-empty.jsonl'), 'utf8'), '');
+    assert.deepEqual(await read(spec), []);
+    assert.equal(server.asked.length, 2); // for the list and the file
+  });
+
   it('a dataset on the hub may be given with a revision and a file', async () => {
     const more = Buffer.from('nums,target\n3 7 21,84\n');
     server.files.set('more/test.csv', more);
