@@ -45,15 +45,16 @@ interface WrittenInteger {
 const maxDigits = 30; // longer ones are not answers
 
 /**
- * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`. A minus sign after a digit or a
- * parenthesis is a subtraction. A number with a fraction, such as 7.25, is not an integer.
+ * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`. The minus sign may be typographic (U+2212), as in
+ * formatted text; after a digit or a parenthesis it is a subtraction. A number with a fraction, such as 7.25, is not an integer.
  */
 export function integersIn(text: string): WrittenInteger[] {
   return [...text.matchAll(writtenNumber)].flatMap(([written, sign, whole, fraction]) => {
     const digits = whole!.replaceAll(',', '');
     const isInteger = /^0*$/.test(fraction ?? '') && digits.length <= maxDigits;
-    return isInteger ? [{ text: written, value: BigInt(`${sign!}${digits}`) }] : [];
+    const signed = sign === '' ? digits : `-${digits}`;
+    return isInteger ? [{ text: written, value: BigInt(signed) }] : [];
   });
 }
 
-const writtenNumber = /((?:(?<![\d)])-)?)(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(\d+))?/g;
+const writtenNumber = /((?:(?<![\d)])[-\u2212])?)(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(\d+))?/g;

@@ -28,6 +28,7 @@ describe('the reward 1[correct] + 0.1 (1[format] - 1)', () => {
     ['#### 72', '9/10', 'correct'],
     ['<answer>71</answer>', '0', 'wrong_value'],
     ['<answer>-72</answer>', '0', 'wrong_value'],
+    ['<answer>\u221272</answer>', '0', 'wrong_value'],
     ['72 <answer>71</answer>', '0', 'wrong_value'],
     ['<answer>72</answer> no, <answer>71</answer>', '0', 'wrong_value'],
     ['There are 72 or 71.', '-1/10', 'wrong_value'],
@@ -42,6 +43,14 @@ describe('the reward 1[correct] + 0.1 (1[format] - 1)', () => {
       assert.deepEqual([given.exactReward, given.reason], [reward, reason]);
     });
   }
+
+  it('a negative answer is right with either minus sign', () => {
+    const task = integerAnswers.open(integerAnswersSpec({ prompt: styles.fewshot.en }));
+    const negative = task.problemOf({ question: 'How cold?', answer: '#### \u22125' });
+    for (const sign of ['-', '\u2212']) {
+      assert.equal(task.score(negative, `<answer>${sign}5</answer>`).exactReward, '1');
+    }
+  });
 
   it('the score reports its parts', () => {
     const parts = { hasFormat: false, isValid: true, isCorrect: true, value: '72' };
