@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import { deserialize } from 'node:v8';
 import { z } from 'zod';
 import { errorText, UserError } from '../../base/errors.js';
+import { readText } from '../../base/read-json.js';
 
 /** The supported kinds of files, which are also their endings. */
 const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
@@ -51,7 +52,7 @@ const forms: Readonly<Record<TableKind, string>> = {
 const readers = { jsonl: jsonlRows, csv: csvRows, parquet: parquetTable };
 
 async function jsonlRows(path: string): Promise<TableRow[]> {
-  const lines = (await readFile(path, 'utf8')).split('\n');
+  const lines = (await readText(path)).split('\n');
   return lines.flatMap((line, index) =>
     line.trim() === ''
       ? []

@@ -70,6 +70,11 @@ describe('the prompt style that a user chooses', () => {
     assert.deepEqual(await chooseFile(file), { ...styles.fewshot.en, name: 'mine' });
   });
 
+  it('the prompt style may be a file that begins with a byte order mark', async () => {
+    const file = JSON.stringify({ ...styles.fewshot.en, name: 'mine' });
+    assert.equal((await chooseFile(`\ufeff${file}`)).name, 'mine');
+  });
+
   it('the prompt style is refused if neither a style nor a file has its name', async () => {
     await assert.rejects(choose('terse'), {
       name: 'UserError',

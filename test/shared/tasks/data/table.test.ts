@@ -112,6 +112,23 @@ describe('a CSV file', () => {
   });
 });
 
+describe('a byte order mark', () => {
+  const mark = '\ufeff';
+
+  it('a byte order mark before the first row is skipped, in CSV and in JSONL', async () => {
+    const row = { nums: [3, 7, 21], target: 84 };
+    assert.deepEqual(await readText('marked.csv', `${mark}nums,target\n3 7 21,84\n`), [row]);
+    const line = JSON.stringify(row);
+    assert.deepEqual(await readText('marked.jsonl', `${mark}${line}\n${line}`), [row, row]);
+  });
+
+  it('a byte order mark elsewhere is refused', async () => {
+    const line = '{"nums":[3],"target":3}';
+    await assert.rejects(readText('second.jsonl', `${mark}${mark}${line}`), /line 1: /);
+    await assert.rejects(readText('later.jsonl', `${line}\n${mark}${line}`), /line 2: /);
+  });
+});
+
 describe('the file that --dataset names', () => {
   it('the file that --dataset names has the format of its extension', () => {
     for (const [path, kind] of [

@@ -35,6 +35,12 @@ describe('a file of examples', async () => {
     );
   });
 
+  it('a file of examples may begin with a byte order mark', async () => {
+    const { all, digest } = await read([`\ufeff${JSON.stringify(good)}`, good]);
+    assert.equal(all.length, 2);
+    assert.equal(digest, (await read([good, good])).digest);
+  });
+
   it('the digest depends on every token and on what is trained', async () => {
     const digestOf = async (...lines: unknown[]) => (await read(lines)).digest;
     const digest = await digestOf(good);
