@@ -75,6 +75,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     });
     const version = { ...kept, config: await asMeasured(kept.config, request) };
     const problems = await heldOut(version, request);
+    const backend = await backendPlace(found, request);
     const { version: number, step } = version;
     hasStarted = true;
     const result = await measure({
@@ -82,6 +83,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
       found,
       version,
       problems,
+      backend,
       natsBinary,
       folder,
       screen,

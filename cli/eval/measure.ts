@@ -21,11 +21,11 @@ import {
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
 import {
-  backendPlace,
   openBackend,
   weightsFromBackend,
   weightsFromStore,
   type BackendOptions,
+  type BackendPlace,
   type OpenedWeights,
 } from './open-weights.js';
 import type { Broker } from '../../shared/broker/broker.js';
@@ -36,6 +36,7 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 /** The version and the problems of an evaluation, and where it runs. */
 export interface MeasureOptions extends BackendOptions {
   readonly problems: readonly EvalProblem[];
+  readonly backend: BackendPlace;
   readonly natsBinary: NatsBinary;
   readonly screen: Screen;
   readonly stop: StopSignals;
@@ -49,14 +50,13 @@ export interface MeasureOptions extends BackendOptions {
  *   does not exist, or no answer came of all tickets.
  */
 export async function measure(options: MeasureOptions): Promise<EvalResult> {
-  const { request, found, version, problems, screen, stop, folder } = options;
+  const { request, found, version, problems, backend, screen, stop, folder } = options;
   await using fleet = new Fleet({ logFolder: folder, report: screen.warn, hurry: stop.hurry });
   const over = new AbortController();
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
   const deadlineMs = request.readySeconds * 1_000;
   try {
     const nats = await startBus(options, fleet, deadlineMs);
-    const backend = await backendPlace(found, request);
     await using client = await openBackend(options, fleet, backend, signal);
     await using opened =
       client === undefined

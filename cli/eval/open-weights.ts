@@ -107,7 +107,7 @@ async function copyCheckpoint(
   }
 }
 
-interface BackendPlace {
+export interface BackendPlace {
   readonly url: string;
   readonly apiKey: string;
 }

@@ -132,6 +132,7 @@ describe('offbeat eval without the folder of the run', { timeout: 240_000 }, () 
     const keyless = await evaluate(...backend);
     assert.equal(keyless.code, 2);
     assert.match(keyless.err, /give its key with --api-key, or as TINKER_API_KEY/);
+    assert.doesNotMatch(keyless.err, /logs/); // nothing was started
     for (const [flags, version] of [
       [[], 2],
       [[...backend, `--api-key=${samplingApiKey}`, '--version=1'], 1],
