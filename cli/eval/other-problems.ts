@@ -2,6 +2,8 @@ import type { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { kebab } from '../../shared/service/config.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
+import { sourceOf } from '../../shared/tasks/data/data.js';
+import type { TaskProblem } from '../../shared/tasks/dataset.js';
 import { checkTask, openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 
 const { dataset, datasetSeed, testSize, numbers, minNumber, maxNumber, minTarget, maxTarget } =
@@ -26,25 +28,72 @@ export const problemFlags = {
 };
 type ProblemFlags = z.infer<z.ZodObject<typeof problemFlags>>;
 
+/** The held-out problems that are measured. */
+interface Measured {
+  readonly problems?: number | undefined; // all that are left
+  readonly skipProblems?: number; // none
+}
+
 /**
  * The run's configuration with the problems that the flags choose, its own if they choose none. Prompt and
  * reward stay as they are.
  *
- * @throws {UserError} if the flags contradict each other or the problems cannot be read.
+ * @throws {UserError} if the flags contradict each other, the problems cannot be read, or the run was trained on some of them.
  */
-export async function withProblems(config: RunConfig, flags: ProblemFlags): Promise<RunConfig> {
+export async function withProblems(
+  config: RunConfig,
+  flags: ProblemFlags & Measured,
+): Promise<RunConfig> {
   const given = Object.fromEntries(
     Object.keys(problemFlags)
       .map((key) => [key, flags[key as keyof ProblemFlags]] as const)
       .filter(([, value]) => value !== undefined),
   );
   if (Object.keys(given).length === 0) return config;
+  refuseSilentGenerator(config, given);
   const settings = TaskSettings.parse({ task: config.task.name, ...given });
   const complaints: string[] = [];
   checkTask(settings, (key, message) => complaints.push(`--${kebab(key)}: ${message}`));
   if (complaints.length > 0) throw new UserError(complaints.join('\n'));
   const { dataset: chosen } = await taskSpec(settings);
   const task = { ...config.task, dataset: chosen } as RunConfig['task'];
-  const { digest } = await openTask(task).load();
+  const { digest, test } = await openTask(task).load();
+  await refuseTrained(config, measuredOf(test, flags));
   return { ...config, task, datasetDigest: digest };
+}
+
+/** A size or a seed alone means the run's own data, but what they leave out is as in a new run: generated problems. */
+function refuseSilentGenerator(
+  { run, task: { dataset } }: RunConfig,
+  given: Readonly<Record<string, unknown>>,
+): void {
+  const alone = Object.keys(given).every((key) => key === 'testSize' || key === 'datasetSeed');
+  if (!alone || dataset.kind === 'generator') return;
+  const flags = Object.keys(given).map((key) => `--${kebab(key)}`);
+  throw new UserError(
+    `${flags.join(' and ')} alone would choose generated problems, and run ${run} has those of ${sourceOf(dataset)}; ` +
+      `add --dataset to choose other problems, or remove ${flags.length === 1 ? 'it' : 'them'} and choose how many with --problems`,
+  );
+}
+
+function measuredOf(
+  test: readonly TaskProblem[],
+  { problems, skipProblems = 0 }: Measured,
+): readonly TaskProblem[] {
+  return test.slice(skipProblems, problems === undefined ? undefined : skipProblems + problems);
+}
+
+/** @throws {UserError} if the run was trained on some of the chosen problems, or its own cannot be read to compare. */
+async function refuseTrained(config: RunConfig, chosen: readonly TaskProblem[]): Promise<void> {
+  const task = openTask(config.task);
+  const questionOf = (problem: TaskProblem) => task.questionOf?.(problem) ?? problem.id;
+  const { train, test } = await task.load();
+  const trained = new Set(train.map(questionOf));
+  const count = chosen.filter((problem) => trained.has(questionOf(problem))).length;
+  if (count === 0) return;
+  throw new UserError(
+    `run ${config.run} was trained on ${count} of the ${chosen.length} chosen problems, so they do not measure what it can do ` +
+      `on problems that it has not seen. It holds out the first ${test.length} of its own problems, which are measured without ` +
+      '--dataset and --test-size; or choose others that it was not trained on',
+  );
 }

@@ -19,6 +19,9 @@ export interface Task<Problem extends TaskProblem = TaskProblem> {
    */
   load(): Promise<Dataset<Problem>>;
 
+  /** Equal for two problems that ask the same; by default their ids. */
+  questionOf?(problem: Problem): string;
+
   /** The prompt that the policy continues. */
   prompt(problem: Problem): Prompt;
 

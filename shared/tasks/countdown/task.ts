@@ -146,6 +146,7 @@ function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem
   const form = answerForm(prompt);
   return {
     load: () => loadDataset(dataset),
+    questionOf: problemKey,
     prompt: (problem) => renderPrompt(prompt, problem),
     solution: (problem) => solutionText(prompt, problem, reward.numbersToUse),
     stop: prompt.stop,

@@ -55,6 +55,11 @@ function lengthOf(question: string): string {
   return bound === undefined ? 'more than 60 words' : `up to ${bound} words`;
 }
 
+/** Blanks and capitals make no other question. */
+function questionOf({ question }: Problem): string {
+  return question.toLowerCase().replace(/\s+/g, ' ');
+}
+
 export const IntegerAnswersPrompt = PromptTemplate.check(namesOnly(['question']));
 
 /** The configuration of integer answers in a run. */
@@ -114,10 +119,10 @@ function openIntegerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
       return splitRows(name, rows, {
         ...dataset,
         source: sourceOf(dataset),
-        // Blanks and capitals make no other question.
-        questionOf: ({ question }) => question.toLowerCase().replace(/\s+/g, ' '),
+        questionOf,
       });
     },
+    questionOf,
     prompt: ({ question }) => fillTemplate(prompt, { question }),
     stop: prompt.stop,
     score: (problem, completion) => scoreAnswer(form, problem, completion, reward),
