@@ -66,6 +66,14 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
     assert.equal(task.score(problem, '7*21-3]').reason, 'wrong_value');
   });
 
+  it('the commands of docs/tasks.md name a model that reads words where the prompt has words', () => {
+    const runs = commandsOf(page).filter(({ text }) => text.startsWith('npm start'));
+
+    const inWords = runs.filter(({ text }) => /--prompt-style (?!compact)/.test(text));
+    assert.equal(inWords.length, 2);
+    for (const { text } of inWords) assert.match(text, /--model-dir /);
+  });
+
   it('docs/tasks.md names the files of a task', async () => {
     const names = [...page.text.matchAll(/^\| `(\w+\.ts)`/gm)].map(([, name]) => name!);
     const files = await readdir(join(packageRoot, 'shared/tasks/integer-answers'));
