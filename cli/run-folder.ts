@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { access, constants, mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { errorText, UserError } from '../shared/base/errors.js';
+import { isFolder } from '../shared/base/make-folder.js';
 import { nearest } from '../shared/base/nearest.js';
 import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
 import { statesInFolder } from './eval/saved-states.js';
@@ -150,14 +151,11 @@ export async function findRunFolder(parent: string, name: string): Promise<RunFo
   throw new UserError(`${unknownRun(name, parent, runs)} Without --resume a new run begins.`);
 }
 
-/** The names of the runs in a folder of runs. */
+/** The names of the runs in a folder of runs. A run may be a link to its folder, as on another disk. */
 export async function runsIn(parent: string): Promise<string[]> {
-  try {
-    const entries = await readdir(parent, { withFileTypes: true });
-    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
-  } catch {
-    return [];
-  }
+  const names = await readdir(parent).catch(() => []);
+  const areRuns = await Promise.all(names.map((name) => isFolder(join(parent, name))));
+  return names.filter((_, i) => areRuns[i]);
 }
 
 /** The text of an error: the run does not exist, and which runs do. */

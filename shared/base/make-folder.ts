@@ -23,7 +23,8 @@ export async function makeFolder(path: string, mode?: number): Promise<string | 
   }
 }
 
-function isFolder(path: string): Promise<boolean> {
+/** Whether there is a folder, or a link to one. */
+export function isFolder(path: string): Promise<boolean> {
   return stat(path).then(
     (found) => found.isDirectory(),
     () => false,

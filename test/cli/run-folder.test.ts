@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { lastWords, logTail } from '../../cli/processes/log-tail.js';
-import { createRunFolder, removeIfNotBegun, runNameAt } from '../../cli/run-folder.js';
+import { createRunFolder, removeIfNotBegun, runNameAt, runsIn } from '../../cli/run-folder.js';
 import { UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
 
@@ -68,6 +68,18 @@ describe('the files of a run', () => {
         return true;
       });
     }
+  });
+
+  it('a run may be a link to its folder, but not to a file or to nothing', async () => {
+    const runs = join(folder, 'linked');
+    await mkdir(join(runs, 'plain'), { recursive: true });
+    await mkdir(join(folder, 'other-disk'));
+    await writeFile(join(runs, 'notes.txt'), '');
+    await symlink(join(folder, 'other-disk'), join(runs, 'moved'));
+    await symlink('notes.txt', join(runs, 'text'));
+    await symlink('nowhere', join(runs, 'broken'));
+    assert.deepEqual((await runsIn(runs)).sort(), ['moved', 'plain']);
+    assert.deepEqual(await runsIn(join(runs, 'none')), []);
   });
 
   it('a run without a name is named by its start time', () => {
