@@ -1,41 +1,226 @@
-import { open, readFile, rm } from 'node:fs/promises';
+import {
+  closeSync,
+  openSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
+import { utimes } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
 import { UserError } from '../shared/base/errors.js';
 import { makeFolder } from '../shared/base/make-folder.js';
+
+/** The process that locks a folder, as the lock file has it. */
+const Holder = z.object({
+  pid: z.int().positive(),
+  command: z.string().optional(), // offbeat up
+  host: z.string().optional(), // absent: the file is of an earlier release, which wrote only the pid
+  // Absent on systems without /proc:
+  bootId: z.string().optional(), // of the kernel since it started; its containers have the same
+  pidNamespace: z.string().optional(), // where the pid counts: each container has its own
+  startTime: z.string().optional(), // in clock ticks; a later process with its pid has another
+});
+type Holder = z.infer<typeof Holder>;
+
+/** A running process holds the lock of a folder. */
+export class FolderInUse extends UserError {
+  override readonly name = 'FolderInUse';
+
+  constructor(who: string, folder: string, remedy: string) {
+    super(`${who} is using ${folder}; ${remedy}`);
+  }
+}
+
+/** How often the holder of a lock sets the time of its file, by which other containers see that it runs. */
+const renewEveryMs = 5_000;
+const expiresMs = 30_000;
 
 /**
  * Locks a folder against other processes until disposed. A lock whose holder has died is taken over.
  *
- * @throws {UserError} if a running process holds it.
+ * @param command of this process, to name it in errors: `offbeat up`.
+ * @throws {FolderInUse} if another process holds it, or may hold it on another host.
  */
-export async function lockFolder(folder: string): Promise<AsyncDisposable> {
+export async function lockFolder(folder: string, command: string): Promise<Disposable> {
   await makeFolder(folder);
   const path = join(folder, '.lock');
-  for (;;) {
-    try {
-      await using file = await open(path, 'wx');
-      try {
-        await file.write(String(process.pid));
-      } catch (caught) {
-        await rm(path, { force: true }); // the disk is full
-        throw caught;
-      }
-      return { [Symbol.asyncDispose]: () => rm(path, { force: true }) };
-    } catch (caught) {
-      if ((caught as NodeJS.ErrnoException).code !== 'EEXIST') throw caught;
-    }
-    const holder = Number(await readFile(path, 'utf8').catch(() => ''));
-    if (Number.isInteger(holder) && holder > 0 && isAlive(holder)) {
-      throw new UserError(`process ${holder} is using ${folder}; wait until it ends, or end it`);
-    }
-    await rm(path, { force: true });
+  const text = JSON.stringify({ ...thisProcess(), command });
+  for (let look = 1; !createFile(path, text); look++) {
+    const lock = readLock(path);
+    if (lock === undefined) continue; // it was released just now
+    if (isHeld(lock)) throw inUse(lock.holder, folder, path);
+    const isBeingWritten = lock.text === '' && look < emptyLooks;
+    if (isBeingWritten || !removeAbandoned(path, lock)) await sleep(lookEveryMs);
+  }
+  const renewal = setInterval(() => {
+    const now = new Date();
+    utimes(path, now, now).catch(() => undefined); // the folder was renamed, or its disk is away
+  }, renewEveryMs).unref();
+  return {
+    [Symbol.dispose]: () => {
+      clearInterval(renewal);
+      // A user may have removed it, and another process taken the folder.
+      if (readLock(path)?.text === text) rmSync(path, { force: true });
+    },
+  };
+}
+
+/** @returns false if the file exists. */
+function createFile(path: string, text: string): boolean {
+  let file: number;
+  try {
+    file = openSync(path, 'wx');
+  } catch (caught) {
+    if ((caught as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw caught;
+  }
+  try {
+    writeSync(file, text); // at once: until then others see a lock without a holder
+    return true;
+  } catch (caught) {
+    rmSync(path, { force: true }); // the disk is full
+    throw caught;
+  } finally {
+    closeSync(file);
   }
 }
 
-function isAlive(pid: number): boolean {
+interface Lock {
+  readonly text: string;
+  readonly holder: Holder | undefined; // undefined: the file names none
+  readonly renewedAt: number; // ms since the epoch
+}
+
+/** How long a file may be empty before its writer is taken for dead: 2 s. */
+const emptyLooks = 40;
+const lookEveryMs = 50;
+
+/** The lock in a file; undefined if there is none. */
+function readLock(path: string): Lock | undefined {
   try {
-    return process.kill(pid, 0);
+    const text = readFileSync(path, 'utf8');
+    return { text, holder: holderIn(text), renewedAt: statSync(path).mtimeMs };
   } catch (caught) {
-    return (caught as NodeJS.ErrnoException).code === 'EPERM'; // it is another user's
+    if ((caught as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw caught;
+  }
+}
+
+function holderIn(text: string): Holder | undefined {
+  try {
+    const json: unknown = JSON.parse(text);
+    return Holder.safeParse(typeof json === 'number' ? { pid: json } : json).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Where a holder runs, as seen from this process. */
+type Place = 'here' | 'another container' | 'another host';
+
+function placeOf({ host, bootId, pidNamespace }: Holder): Place {
+  const us = thisProcess();
+  if (host === undefined) return 'here';
+  if (host !== us.host && (bootId === undefined || bootId !== us.bootId)) return 'another host';
+  // A host that was started again since has another kernel, and a container another namespace.
+  return bootId === us.bootId && pidNamespace === us.pidNamespace ? 'here' : 'another container';
+}
+
+function isHeld(lock: Lock): lock is Lock & { readonly holder: Holder } {
+  const { holder, renewedAt } = lock;
+  if (holder === undefined) return false;
+  switch (placeOf(holder)) {
+    case 'here':
+      return isAlive(holder);
+    case 'another container':
+      return Date.now() - renewedAt < expiresMs;
+    case 'another host':
+      return true; // its processes cannot be seen, and its clock may differ
+  }
+}
+
+/** Whether the process runs that has the holder's pid and is as old; one that was killed may stay as a zombie. */
+function isAlive({ pid, host, startTime }: Holder): boolean {
+  if (host === undefined && pid === process.pid) return false; // in a container each start has the same
+  try {
+    process.kill(pid, 0);
+  } catch (caught) {
+    if ((caught as NodeJS.ErrnoException).code !== 'EPERM') return false; // else it is another user's
+  }
+  const now = statOf(pid);
+  if (now === undefined) return true;
+  return !'ZX'.includes(now.state) && (startTime === undefined || startTime === now.startTime);
+}
+
+function inUse({ pid, command, host, ...rest }: Holder, folder: string, path: string): FolderInUse {
+  const who = `process ${pid}${command === undefined ? '' : ` (${command})`}`;
+  switch (placeOf({ pid, host, ...rest })) {
+    case 'here':
+      return new FolderInUse(who, folder, 'wait until it ends, or end it');
+    case 'another container':
+      return new FolderInUse(
+        `${who} in another container, ${host},`,
+        folder,
+        `end it there; if it was killed, try again in ${expiresMs / 1_000} s`,
+      );
+    case 'another host':
+      return new FolderInUse(
+        `${who} on the host ${host}`,
+        folder,
+        `end it there; if it no longer runs, remove ${path}`,
+      );
+  }
+}
+
+/**
+ * Removes a lock if it is still that one. Only one process at a time may: a slower one would remove the lock of the
+ * process that took the folder over.
+ *
+ * @returns false if another process is at it.
+ */
+function removeAbandoned(path: string, lock: Lock): boolean {
+  const guard = `${path}.takeover`;
+  if (!createFile(guard, '')) {
+    const age = Date.now() - (readLock(guard)?.renewedAt ?? Infinity);
+    if (age > expiresMs) rmSync(guard, { force: true }); // its process was killed at that moment
+    return false;
+  }
+  try {
+    const now = readLock(path);
+    if (now?.text === lock.text && !isHeld(now)) rmSync(path);
+    return true;
+  } finally {
+    rmSync(guard, { force: true });
+  }
+}
+
+function thisProcess(): Holder {
+  return {
+    pid: process.pid,
+    host: hostname(),
+    bootId: orUndefined(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()),
+    pidNamespace: orUndefined(() => readlinkSync('/proc/self/ns/pid')),
+    startTime: statOf(process.pid)?.startTime,
+  };
+}
+
+/** The third and the 22nd field of /proc/PID/stat; the second, in parentheses, is the name and may hold blanks. */
+function statOf(pid: number): { readonly state: string; readonly startTime: string } | undefined {
+  const text = orUndefined(() => readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ');
+  const [state, startTime] = [fields?.[0], fields?.[19]];
+  return state === undefined || startTime === undefined ? undefined : { state, startTime };
+}
+
+function orUndefined<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
   }
 }

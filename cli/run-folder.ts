@@ -55,11 +55,11 @@ export async function checkNewRun(parent: string, name: string): Promise<void> {
 export async function createRunFolder(
   parent: string,
   name: string,
-): Promise<{ readonly folder: RunFolder; readonly lock: AsyncDisposable }> {
+): Promise<{ readonly folder: RunFolder; readonly lock: Disposable }> {
   await checkNewRun(parent, name);
   const folder = runFolderAt(parent, name);
   try {
-    const lock = await lockFolder(folder.path);
+    const lock = await lockFolder(folder.path, 'offbeat up');
     for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) {
       await rm(subfolder, { recursive: true, force: true });
       await mkdir(subfolder);
@@ -90,7 +90,7 @@ export async function removeIfNotBegun(
 
 /** What is in the folder of a start that has not evaluated or trained anything yet. */
 const beforeItBegins = [
-  ...['.lock', 'launch.json', 'launch.json.partial', 'config.json'],
+  ...['.lock', '.lock.takeover', 'launch.json', 'launch.json.partial', 'config.json'],
   ...['checkpoint.json', 'checkpoint.json.partial'], // of step 0; later ones have metrics beside them
   'summary.json', // of a learner that was stopped before it did anything; others have more beside it
 ];

@@ -68,7 +68,7 @@ async function finishedOrigin(
 /** The directory appears under its name when it is complete. */
 async function getInto(wanted: ModelRequest['wanted'], out: string): Promise<Origin> {
   const partial = `${out}.partial`;
-  await using _lock = await lockFolder(partial);
+  using _lock = await lockFolder(partial, 'offbeat model get');
   const origin = await take(wanted, partial);
   await rename(partial, out);
   await rm(join(out, '.lock'), { force: true });

@@ -92,8 +92,8 @@ export async function up(
   const { folder, lock } =
     resumable === undefined
       ? await createRunFolder(config.runsDir, run)
-      : { folder: resumable, lock: await lockFolder(resumable.path) };
-  await using _lock = lock;
+      : { folder: resumable, lock: await lockFolder(resumable.path, 'offbeat up') };
+  using _lock = lock;
   screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' continues'}`);
   let hasFailed = true;
   try {

@@ -18,8 +18,11 @@ describe('the files of a run', () => {
   it('the files of a run are in a separate folder, which is never used twice', async () => {
     const { folder: made, lock } = await createRunFolder(join(folder, 'runs'), 'first');
     assert.deepEqual((await readdir(made.path)).sort(), ['.lock', 'checkpoints', 'logs', 'nats']);
-    await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), /process \d+ is using/);
-    await lock[Symbol.asyncDispose]();
+    await assert.rejects(
+      createRunFolder(join(folder, 'runs'), 'first'),
+      /process \d+ \(offbeat up\) is using/,
+    );
+    lock[Symbol.dispose]();
     await writeFile(join(made.path, 'metrics.jsonl'), '{}\n'); // by its learner: the run has begun
     await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), (error) => {
       assert(error instanceof UserError);
@@ -37,7 +40,7 @@ describe('the files of a run', () => {
       const { folder: made, lock } = await createRunFolder(runs, 'late');
       await writeFile(made.launch, '{}');
       await writeFile(join(made.logs, 'learner.log'), 'no backend');
-      await lock[Symbol.asyncDispose]();
+      lock[Symbol.dispose]();
       return made;
     };
     await removeIfNotBegun(await start(), { keepLogs: true });

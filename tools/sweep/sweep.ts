@@ -83,7 +83,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
     return 0;
   }
 
-  await using _lock = await lockFolder(out);
+  using _lock = await lockFolder(out, 'offbeat sweep');
   const screen = createScreen({ stream: process.stdout, env, now: Date.now });
   const stop = listenForStop(screen.note, 'stopping: the run in progress will be repeated');
   const failures: string[] = [];

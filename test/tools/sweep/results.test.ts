@@ -3,7 +3,6 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { lockFolder } from '../../../cli/folder-lock.js';
 import {
   publishedResults,
   publishResult,
@@ -63,15 +62,5 @@ describe('the results of an experiment', () => {
     assert.equal(reason, 'max_steps');
     assert.deepEqual(evals, [evalResult({ version: 4 })]);
     assert.deepEqual(steps, [{ step: 1, version: 1, entropy: 0.5 }]);
-  });
-
-  it('the results of an experiment are written by one process at a time, which takes over the lock of a dead one', async () => {
-    const locked = join(folder, 'locked');
-    {
-      await using _lock = await lockFolder(locked);
-      await assert.rejects(lockFolder(locked), new RegExp(`process ${process.pid} is using`));
-    }
-    await writeFile(join(locked, '.lock'), '999999999');
-    await using _lock = await lockFolder(locked);
   });
 });
