@@ -27,12 +27,19 @@ const Holder = z.object({
 });
 type Holder = z.infer<typeof Holder>;
 
+/** Commands that hold the folder of a stopped run for seconds, to read its store. */
+const readers = ['offbeat dead-letters', 'offbeat eval', 'offbeat status'] as const;
+export type Reader = (typeof readers)[number];
+
 /** A running process holds the lock of a folder. */
 export class FolderInUse extends UserError {
   override readonly name = 'FolderInUse';
 
-  constructor(who: string, folder: string, remedy: string) {
-    super(`${who} is using ${folder}; ${remedy}`);
+  constructor(
+    readonly isReader: boolean,
+    message: string,
+  ) {
+    super(message);
   }
 }
 
@@ -40,22 +47,38 @@ export class FolderInUse extends UserError {
 const renewEveryMs = 5_000;
 const expiresMs = 30_000;
 
+interface LockOptions {
+  /** How long to wait for a reader to end. */
+  readonly readerMs?: number;
+  readonly signal?: AbortSignal;
+}
+
 /**
  * Locks a folder against other processes until disposed. A lock whose holder has died is taken over.
  *
  * @param command of this process, to name it in errors: `offbeat up`.
  * @throws {FolderInUse} if another process holds it, or may hold it on another host.
  */
-export async function lockFolder(folder: string, command: string): Promise<Disposable> {
+export async function lockFolder(
+  folder: string,
+  command: string,
+  { readerMs = 10_000, signal }: LockOptions = {},
+): Promise<Disposable> {
   await makeFolder(folder);
   const path = join(folder, '.lock');
   const text = JSON.stringify({ ...thisProcess(), command });
+  const deadline = performance.now() + readerMs;
   for (let look = 1; !createFile(path, text); look++) {
     const lock = readLock(path);
     if (lock === undefined) continue; // it was released just now
-    if (isHeld(lock)) throw inUse(lock.holder, folder, path);
-    const isBeingWritten = lock.text === '' && look < emptyLooks;
-    if (isBeingWritten || !removeAbandoned(path, lock)) await sleep(lookEveryMs);
+    if (isHeld(lock)) {
+      const mayEnd = isReader(lock.holder) && performance.now() < deadline;
+      if (!mayEnd) throw inUse(lock.holder, folder, path);
+    } else {
+      const isBeingWritten = lock.text === '' && look < emptyLooks;
+      if (!isBeingWritten && removeAbandoned(path, lock)) continue;
+    }
+    await sleep(lookEveryMs, undefined, { signal });
   }
   const renewal = setInterval(() => {
     const now = new Date();
@@ -68,6 +91,16 @@ export async function lockFolder(folder: string, command: string): Promise<Dispo
       if (readLock(path)?.text === text) rmSync(path, { force: true });
     },
   };
+}
+
+/** Whether a process holds the lock of a folder, and is no reader. */
+export function isInUse(folder: string): boolean {
+  const lock = readLock(join(folder, '.lock'));
+  return lock !== undefined && isHeld(lock) && !isReader(lock.holder);
+}
+
+function isReader({ command }: Holder): boolean {
+  return readers.some((reader) => reader === command);
 }
 
 /** @returns false if the file exists. */
@@ -157,24 +190,18 @@ function isAlive({ pid, host, startTime }: Holder): boolean {
   return !'ZX'.includes(now.state) && (startTime === undefined || startTime === now.startTime);
 }
 
-function inUse({ pid, command, host, ...rest }: Holder, folder: string, path: string): FolderInUse {
+function inUse(holder: Holder, folder: string, path: string): FolderInUse {
+  const { pid, command, host } = holder;
   const who = `process ${pid}${command === undefined ? '' : ` (${command})`}`;
-  switch (placeOf({ pid, host, ...rest })) {
-    case 'here':
-      return new FolderInUse(who, folder, 'wait until it ends, or end it');
-    case 'another container':
-      return new FolderInUse(
-        `${who} in another container, ${host},`,
-        folder,
-        `end it there; if it was killed, try again in ${expiresMs / 1_000} s`,
-      );
-    case 'another host':
-      return new FolderInUse(
-        `${who} on the host ${host}`,
-        folder,
-        `end it there; if it no longer runs, remove ${path}`,
-      );
-  }
+  const [where, remedy] = {
+    here: ['', 'wait until it ends, or end it'],
+    'another container': [
+      ` in another container or outside of this one (${host})`,
+      `end it there; if it was killed, try again in ${expiresMs / 1_000} s`,
+    ],
+    'another host': [` on the host ${host}`, `end it there; if it no longer runs, remove ${path}`],
+  }[placeOf(holder)];
+  return new FolderInUse(isReader(holder), `${who}${where} is using ${folder}; ${remedy}`);
 }
 
 /**

@@ -108,7 +108,8 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
     const natsBinary = () => ensureNatsServer({ env, report: printError, signal });
     const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';
     const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
-    const store = { ...place, signal, hurry, log, role } as const;
+    const command = 'offbeat dead-letters';
+    const store = { ...place, command, signal, hurry, log, role } as const;
     return await readStore(store, async (broker) => {
       if (!(await broker.isThere())) {
         throw new UserError(`the NATS server knows no run ${config.run}`);

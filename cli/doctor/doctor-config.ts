@@ -5,8 +5,7 @@ import { RunConfig } from '../../shared/run/run-config.js';
 import { engineAddresses, httpAddress, string, int } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
-import { findRun, whichRun } from '../existing-run/find-run.js';
-import { findRunningNats } from '../nats-server/running.js';
+import { findRun, ownServer, whichRun } from '../existing-run/find-run.js';
 import { keyFolderIn } from '../nats-server/start.js';
 import { type RunFolder, runsIn } from '../run-folder.js';
 import { readLaunch } from '../up/resume.js';
@@ -93,18 +92,18 @@ export async function loadPlaces(argv: readonly string[], env: Environment): Pro
   };
   if (run === undefined || !(await runsIn(config.runsDir)).includes(run)) return places;
   const found = await findRun({ ...config, run });
-  const hasOwn = found.natsUrl === undefined && found.folder !== undefined;
-  const own = hasOwn ? await findRunningNats(found.folder.nats).catch(() => undefined) : undefined;
+  const { folder } = found;
+  const own = found.natsUrl === undefined && folder ? await ownServer(folder) : undefined;
   return {
     ...places,
     natsUrl: found.natsUrl ?? own?.url,
-    natsKeys: found.natsKeys ?? (own && found.folder && keyFolderIn(found.folder.nats)),
+    natsKeys: found.natsKeys ?? (own && folder && keyFolderIn(folder.nats)),
     natsMonitoringUrl: natsMonitoringUrl ?? own?.monitoringUrl,
     backendUrl: found.backendUrl,
     engineUrl: found.engineUrl,
     modelDir: found.modelDir ?? places.modelDir,
     modelName: modelName ?? found.modelName,
-    loraRank: loraRank ?? (found.folder && (await rankOf(found.folder))) ?? places.loraRank,
+    loraRank: loraRank ?? (folder && (await rankOf(folder))) ?? places.loraRank,
   };
 }
 

@@ -61,6 +61,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     const reading = {
       found,
       natsBinary: () => Promise.resolve(natsBinary),
+      command: 'offbeat eval' as const,
       deadlineMs,
       logFolder: folder,
       signal,

@@ -2,11 +2,12 @@ import { z } from 'zod';
 import { natsAddress, string } from '../../shared/service/config-fields.js';
 import { RunName } from '../../shared/wire/run-name.js';
 import { UserError } from '../../shared/base/errors.js';
+import { isInUse } from '../folder-lock.js';
 import { readLaunch } from '../up/resume.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
 import type { UpConfig } from '../up/up-config.js';
 import { keyFolderIn } from '../nats-server/start.js';
-import { findRunningNats } from '../nats-server/running.js';
+import { findRunningNats, type NatsPorts } from '../nats-server/running.js';
 
 /** The flags that say which run is meant, and where its store is. */
 export const whichRun = {
@@ -74,9 +75,14 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
 }
 
 /** A server that holds a run, and the folder of the keys to it, if it requires any. */
-interface RunningStore {
+export interface RunningStore {
   readonly natsUrl: string;
   readonly keyFolder: string | undefined;
+}
+
+/** The run's own server, if the run is up: that of a reader, or of a killed process, is about to end. */
+export async function ownServer({ path, nats }: RunFolder): Promise<NatsPorts | undefined> {
+  return isInUse(path) ? await findRunningNats(nats).catch(() => undefined) : undefined;
 }
 
 /** The server that holds the run now: the user's own, or the run's if it is up. */
@@ -86,7 +92,7 @@ export async function runningStore({
   folder,
 }: Pick<FoundRun, 'natsUrl' | 'natsKeys' | 'folder'>): Promise<RunningStore | undefined> {
   if (natsUrl !== undefined) return { natsUrl, keyFolder: natsKeys };
-  const running = folder && (await findRunningNats(folder.nats).catch(() => undefined));
+  const running = folder && (await ownServer(folder));
   if (folder === undefined || running === undefined) return undefined;
   return { natsUrl: running.url, keyFolder: keyFolderIn(folder.nats) };
 }

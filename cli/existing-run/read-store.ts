@@ -1,19 +1,22 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../../shared/broker/broker.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { UserError } from '../../shared/base/errors.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
+import { FolderInUse, lockFolder, type Reader } from '../folder-lock.js';
 import { graceMs } from '../processes/members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
-import { type FoundRun, runningStore } from './find-run.js';
+import { type FoundRun, type RunningStore, runningStore } from './find-run.js';
 
 export interface ReadStoreOptions {
   readonly found: FoundRun;
   /** Called only if a server must be started. */
   readonly natsBinary: () => Promise<NatsBinary>;
+  readonly command: Reader;
   readonly deadlineMs: number;
   readonly logFolder: string;
   readonly signal: AbortSignal;
@@ -21,23 +24,26 @@ export interface ReadStoreOptions {
   readonly log: Logger;
   /** What `read` may do there; by default nothing but read. */
   readonly role?: 'observer' | 'operator';
+  /** How long to wait for the server of a run whose folder is in use: it may be starting or ending. */
+  readonly serverMs?: number;
 }
 
 /**
  * Hands the run's NATS to `read`: the server that it has now, or one that is started on its store for
- * as long as `read` takes.
+ * as long as `read` takes. Meanwhile the run's folder is locked, so that no second server uses the store.
  *
- * @throws {UserError} if the store is gone or its server does not answer.
+ * @param read its `isStopped` says whether the server was started for it: then no process of the run is up.
+ * @throws {UserError} if the store is gone, its server does not answer, or another process uses the folder.
  */
 export async function readStore<T>(
   options: ReadStoreOptions,
-  read: (broker: Broker) => Promise<T>,
+  read: (broker: Broker, isStopped: boolean) => Promise<T>,
 ): Promise<T> {
   const { found, natsBinary, deadlineMs, logFolder, signal, hurry, log } = options;
   const { role = 'observer' } = options;
   const { run, folder } = found;
   const identity = { role };
-  const readAt = async (natsUrl: string, keyFolder: string | undefined): Promise<T> => {
+  const readAt = async ({ natsUrl, keyFolder }: RunningStore, isStopped: boolean): Promise<T> => {
     const access = accessWith(keyFolder, identity);
     await using broker = await connectBroker({
       natsUrl,
@@ -48,11 +54,12 @@ export async function readStore<T>(
       log,
       signal,
     });
-    return await read(broker);
+    return await read(broker, isStopped);
   };
-  const up = await runningStore(found);
-  if (up !== undefined) return await readAt(up.natsUrl, up.keyFolder);
+  const place = await serverOrLock(options);
+  if ('natsUrl' in place) return await readAt(place, false);
 
+  using _lock = place;
   if (folder === undefined || !existsSync(join(folder.nats, 'store'))) {
     throw new UserError(
       `the NATS store of run ${run} is no longer in ${folder?.nats ?? 'its folder'}; name a server that holds the run with --nats-url`,
@@ -66,8 +73,37 @@ export async function readStore<T>(
     signal,
   });
   try {
-    return await readAt(server.url, server.keyFolder);
+    return await readAt({ natsUrl: server.url, keyFolder: server.keyFolder }, true);
   } finally {
     await server.process.stop(graceMs, hurry);
+  }
+}
+
+const lookEveryMs = 250;
+
+/** The server that holds the run, or the lock of its folder once no other process uses it. */
+async function serverOrLock({
+  found,
+  command,
+  serverMs = 10_000,
+  signal,
+}: ReadStoreOptions): Promise<RunningStore | Disposable> {
+  const { run, folder } = found;
+  const deadline = performance.now() + serverMs;
+  for (;;) {
+    const server = await runningStore(found);
+    if (server !== undefined) return server;
+    try {
+      return await lockFolder(folder!.path, command, { signal }); // a run without a named server has a folder
+    } catch (caught) {
+      if (!(caught instanceof FolderInUse) || caught.isReader) throw caught;
+      if (performance.now() > deadline) {
+        throw new UserError(
+          `the NATS server of run ${run} does not answer here; try again, or run this command where the run is: ${caught.message}`,
+          { cause: caught },
+        );
+      }
+    }
+    await sleep(lookEveryMs, undefined, { signal });
   }
 }

@@ -1,6 +1,8 @@
-import { readdir, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir, realpath, rm } from 'node:fs/promises';
+import { join, sep } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import { UserError } from '../../shared/base/errors.js';
 import { readJson } from '../../shared/base/read-json.js';
 
 /** What nats-server writes into its ports folder once it listens, and removes as it ends. */
@@ -20,6 +22,7 @@ export interface NatsPorts {
  * leaves its ports file, and any process may take its ports.
  */
 export async function findRunningNats(folder: string): Promise<NatsPorts | undefined> {
+  const store = await realPath(join(folder, 'store'));
   for (const name of await portsFiles(folder)) {
     const ports = await readPorts(join(folder, name));
     if (ports === undefined) continue;
@@ -28,12 +31,41 @@ export async function findRunningNats(folder: string): Promise<NatsPorts | undef
         signal: AbortSignal.timeout(2_000),
       });
       const jetStream = JetStream.safeParse(await response.json());
-      if (jetStream.data?.config.store_dir.startsWith(join(folder, 'store')) === true) return ports;
+      if (!jetStream.success) continue;
+      const open = await realPath(jetStream.data.config.store_dir);
+      if (open === store || open.startsWith(store + sep)) return ports;
     } catch {
       // The port is closed, or another process listens there.
     }
   }
   return undefined;
+}
+
+/** The path without links: a run may be found by several. */
+function realPath(path: string): Promise<string> {
+  return realpath(path).catch(() => path);
+}
+
+/**
+ * Waits until no server keeps its streams under `folder`: that of a killed process ends some seconds after it.
+ *
+ * @throws {UserError} if one is still there after `limitMs`.
+ */
+export async function waitForNoServer(
+  folder: string,
+  { limitMs, signal }: { readonly limitMs: number; readonly signal: AbortSignal },
+): Promise<void> {
+  const deadline = performance.now() + limitMs;
+  for (;;) {
+    const running = await findRunningNats(folder);
+    if (running === undefined) return;
+    if (performance.now() > deadline) {
+      throw new UserError(
+        `the nats-server at ${running.url} keeps its streams in ${folder}, and a second one would damage them; end it first`,
+      );
+    }
+    await sleep(100, undefined, { signal });
+  }
 }
 
 /** Where the server that was started last listens; undefined while it is still starting. */
@@ -42,7 +74,7 @@ export async function newestPorts(folder: string): Promise<NatsPorts | undefined
   return name === undefined ? undefined : await readPorts(join(folder, name));
 }
 
-/** Deletes the ports files of killed servers. */
+/** Deletes the ports files of killed servers. The caller has made sure that none runs. */
 export async function forgetPorts(folder: string): Promise<void> {
   for (const name of await portsFiles(folder)) await rm(join(folder, name), { force: true });
 }

@@ -12,7 +12,7 @@ import {
   certificateIn,
   writeKeys,
 } from './keys.js';
-import { forgetPorts, JetStream, newestPorts, type NatsPorts } from './running.js';
+import { forgetPorts, JetStream, newestPorts, waitForNoServer, type NatsPorts } from './running.js';
 
 /** Where one run's server listens and keeps its streams. */
 interface ServerConfig {
@@ -75,10 +75,15 @@ interface StartOptions {
   readonly port?: number | undefined;
 }
 
+/** Servers whose process was killed are killed themselves after 5 s. */
+const earlierServerMs = 15_000;
+
 /**
  * Starts a server that belongs to one run: on loopback, with JetStream storing under `folder`.
  *
- * @param folder absolute; receives configuration, keys, ports file and store.
+ * @param folder absolute; receives configuration, keys, ports file and store. In the folder of a run, the caller
+ *   has locked it: there may be servers that cannot be seen from here.
+ * @throws {UserError} if an earlier server on that store does not end.
  * @throws when it ended, or did not become healthy with JetStream on in `deadlineMs`, with the end
  * of its log; the process is stopped then.
  */
@@ -89,6 +94,7 @@ export async function startNats(
   { run, identities, withTls = false, deadlineMs, signal, port }: StartOptions,
 ): Promise<RunningNats> {
   await mkdir(folder, { recursive: true });
+  await waitForNoServer(folder, { limitMs: Math.min(deadlineMs, earlierServerMs), signal });
   const config = join(folder, 'nats-server.conf');
   const storeFolder = join(folder, 'store');
   const keyFolder = keyFolderIn(folder);

@@ -1,11 +1,12 @@
 import { statfs } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import type { Broker } from '../../shared/broker/broker.js';
 import { number } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { printableJson } from '../../shared/base/printable.js';
-import { findRun, whichRun } from '../existing-run/find-run.js';
+import { findRun, runningStore, whichRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { readRunState } from '../existing-run/run-state.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -17,7 +18,12 @@ import { printError } from '../../shared/service/telemetry/print-error.js';
 /** The run to report, and how often. */
 export const StatusConfig = z.object({
   ...whichRun,
-  watch: z.boolean().default(false).describe('repeats the report until the run has ended.'),
+  watch: z
+    .boolean()
+    .default(false)
+    .describe(
+      'repeats the report until the run has ended. A stopped run is reported again once it is resumed.',
+    ),
   everySeconds: number
     .min(0.1)
     .max(3_600)
@@ -56,20 +62,34 @@ export async function status(argv: readonly string[], env: Environment): Promise
     const store = {
       found,
       natsBinary: () => ensureNatsServer({ env, report: printError, signal }),
+      command: 'offbeat status' as const,
       deadlineMs: 60_000,
       logFolder: folder,
       signal,
       hurry,
       log,
     };
-    return await readStore(store, async (broker) => {
+    const pause = () => sleep(1_000 * config.everySeconds, undefined, { signal });
+    const look = async (broker: Broker, isStopped: boolean) => {
       for (;;) {
-        const state = reportOf(await readRunState(broker, signal));
-        show(state, config, process.stdout);
-        if (!config.watch || state.phase === 'ended') return 0;
-        await sleep(1_000 * config.everySeconds, undefined, { signal });
+        const state = await readRunState(broker, signal);
+        // The lease of a learner that was killed is valid for a while.
+        const report = reportOf(isStopped ? { ...state, leader: undefined } : state);
+        show(report, config, process.stdout);
+        const isOver = !config.watch || report.phase === 'ended';
+        // The user's own server stays; the run's ends with the run.
+        if (isOver || found.natsUrl === undefined) return { isOver, isStopped };
+        await pause();
       }
-    });
+    };
+    for (;;) {
+      const { isOver, isStopped } = await readStore(store, look);
+      if (isOver) return 0;
+      // Until then nothing changes, and its folder is free for the resume.
+      if (isStopped) printError(`run ${found.run} is stopped; waiting until it is resumed`);
+      do await pause();
+      while (isStopped && (await runningStore(found)) === undefined);
+    }
   });
 }
 

@@ -119,7 +119,7 @@ describe('the lock of a folder', { timeout: 30_000 }, () => {
     async () => {
       await leave({ pid: 1, host: 'c0ffee', pidNamespace: 'pid:[1]' });
       await refused(
-        /^process 1 .* in another container, c0ffee, .*; if it was killed, try again in/,
+        /^process 1 .* in another container or outside of this one \(c0ffee\) .*; if it was killed, try again in/,
       );
       await age();
       using _lock = await lock();
@@ -151,6 +151,17 @@ describe('the lock of a folder', { timeout: 30_000 }, () => {
       await writeFile(path, dead);
       using _lock = await lock();
     }
+  });
+
+  it('a command that only reads the folder is waited for, but not for long', async () => {
+    const reader = await lockFolder(folder, 'offbeat status');
+    await assert.rejects(lockFolder(folder, 'offbeat up', { readerMs: 0 }), {
+      message: `process ${process.pid} (offbeat status) is using ${folder}; wait until it ends, or end it`,
+    });
+    const waiting = lockFolder(folder, 'offbeat up');
+    for (let i = 0; i < 10; i++) await stat(path); // it has looked at the file by then
+    reader[Symbol.dispose]();
+    using _lock = await waiting;
   });
 
   it('a lock that is still being written is not taken over', async () => {

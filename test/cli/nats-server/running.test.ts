@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -32,6 +32,17 @@ describe('the server that has the streams of a folder open', () => {
 
   it('the server is found by its ports file', async () => {
     assert.equal((await findRunningNats(folder))?.url, 'nats://127.0.0.1:4');
+  });
+
+  it('the server is found through a link to the folder', async () => {
+    await mkdir(storeDir, { recursive: true });
+    const link = `${folder}-link`;
+    await symlink(folder, link);
+    try {
+      assert.equal((await findRunningNats(link))?.url, 'nats://127.0.0.1:4');
+    } finally {
+      await rm(link);
+    }
   });
 
   it('a server that reused the ports of a killed server is not mistaken for it', async () => {

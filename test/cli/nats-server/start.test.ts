@@ -4,8 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { identitiesOf } from '../../../cli/nats-server/keys.js';
-import { searchFolders, findExecutables } from '../../../cli/nats-server/binary.js';
-import { startNats } from '../../../cli/nats-server/start.js';
+import { ensureNatsServer } from '../../../cli/nats-server/ensure.js';
+import { findRunningNats } from '../../../cli/nats-server/running.js';
+import { startNats, type RunningNats } from '../../../cli/nats-server/start.js';
+import { UserError } from '../../../shared/base/errors.js';
 import { isRunning } from '../../support/processes.js';
 import { executable } from './fakes.js';
 
@@ -22,12 +24,8 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
   afterEach(() => rm(folder, { recursive: true }));
 
   it("a run's nats-server listens only on loopback, with JetStream in the folder of the run", async () => {
-    const named = process.env['OFFBEAT_NATS_SERVER'];
-    const [found] = await findExecutables('nats-server', searchFolders(process.env['PATH']));
-    const binary = named ?? found;
-    assert(binary !== undefined, 'OFFBEAT_NATS_SERVER names a nats-server');
-
-    const nats = await startNats(binary, folder, log, { ...ours, deadlineMs: 20_000 });
+    const { path } = await ensureNatsServer({ env: process.env, report: () => undefined });
+    const nats = await startNats(path, folder, log, { ...ours, deadlineMs: 20_000 });
     try {
       assert.match(nats.url, /^nats:\/\/127\.0\.0\.1:\d+$/);
       const get = async (path: string) =>
@@ -40,6 +38,31 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
     }
     await assert.rejects(fetch(nats.monitoringUrl));
     assert.match(await readFile(log, 'utf8'), /JetStream Shutdown/);
+  });
+
+  it('no second nats-server is started on a store, and one that ends is waited for', async () => {
+    const { path } = await ensureNatsServer({ env: process.env, report: () => undefined });
+    const start = (deadlineMs: number) => startNats(path, folder, log, { ...ours, deadlineMs });
+    const first = await start(20_000);
+    let starting: Promise<RunningNats> | undefined;
+    try {
+      await assert.rejects(start(0), (error) => {
+        assert(error instanceof UserError);
+        assert.match(
+          error.message,
+          new RegExp(`^the nats-server at ${first.url} keeps its streams in ${folder}, and`),
+        );
+        return true;
+      });
+      assert.deepEqual(await findRunningNats(folder), {
+        url: first.url,
+        monitoringUrl: first.monitoringUrl,
+      });
+      starting = start(20_000);
+    } finally {
+      await first.process.stop(10_000, never);
+      await (await starting)?.process.stop(10_000, never);
+    }
   });
 
   it('a nats-server that ends at once is reported with the end of its log', async () => {
