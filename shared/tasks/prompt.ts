@@ -2,7 +2,7 @@
 export interface PromptTokenizer {
   /** The chat formatted by the model's template, up to the start of the assistant's answer. */
   chatText(messages: readonly ChatMessage[]): string;
-  encode(text: string): Int32Array;
+  readonly encode: (text: string) => Int32Array;
   readonly beginning: readonly number[]; // the tokens before a plain text
 }
 

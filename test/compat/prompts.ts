@@ -51,7 +51,7 @@ export async function testPrompts(context: SuiteContext): Promise<void> {
       });
       const run = { task: spec, groupSize: 2, sampling: { temperature: 1, maxTokens: 400 } };
       const judge = createJudge(run, dataset, tokenizer, vocabSize);
-      const answer = String(task.solution!(problem));
+      const answer = task.solution!(problem) as string;
       const { tokens } = answerExample(asked, answer, tokenizer, task.stop);
       const own = tokens.subarray(promptTokens(asked, tokenizer).length);
       const end = own.at(-1) === tokenizer.eosTokenIds[0] ? -1 : undefined;

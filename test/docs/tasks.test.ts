@@ -58,7 +58,7 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
     const prompt = CountdownPrompt.parse(JSON.parse(text));
     const task = countdown.open(countdownSpec({ prompt }));
     const problem = problemOf([3, 7, 21], 84);
-    const solution = String(task.solution!(problem));
+    const solution = task.solution!(problem) as string;
     assert.equal(solution, '(21+7)*3]');
     for (const completion of [solution, '(7-3)*21]', '(7-3)*21 = 84]']) {
       assert.equal(task.score(problem, completion).exactReward, '1', completion);

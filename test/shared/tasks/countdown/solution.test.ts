@@ -28,7 +28,7 @@ describe('the solutions of Countdown', () => {
       const task = countdown.open({ ...countdownSpec(), prompt });
       const { train } = await task.load();
       for (const problem of train.slice(0, 40)) {
-        const solution = String(task.solution!(problem));
+        const solution = task.solution!(problem) as string;
         const { reward, reason } = task.score(problem, solution);
         assert.deepEqual([reward, reason], [1, 'correct'], solution);
       }
@@ -108,7 +108,7 @@ describe('the examples of the solver', () => {
       [examples.train.at(1), first],
       [examples.heldOut[1], last],
     ] as const) {
-      const answer = String(task.solution!(problem));
+      const answer = task.solution!(problem) as string;
       assert.deepEqual(
         found,
         answerExample(task.prompt(problem), answer, source.tokenizer, task.stop),
