@@ -60,6 +60,7 @@ export async function createRunFolder(
   const folder = runFolderAt(parent, name);
   try {
     const lock = await lockFolder(folder.path, 'offbeat up');
+    await rm(folder.summary, { force: true });
     for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) {
       await rm(subfolder, { recursive: true, force: true });
       await mkdir(subfolder);

@@ -1,3 +1,4 @@
+import { stat } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText } from '../../shared/base/errors.js';
 import { readJson } from '../../shared/base/read-json.js';
@@ -65,8 +66,20 @@ export const Summary = z.looseObject({
 });
 export type Summary = z.infer<typeof Summary>;
 
-/** The summary in a file, or why there is none that can be trusted. */
-export async function readSummary(path: string): Promise<Summary | string> {
+/** When a summary was written, in milliseconds since the epoch; undefined if there is none. */
+export async function summaryTime(path: string): Promise<number | undefined> {
+  return (await stat(path).catch(() => undefined))?.mtimeMs;
+}
+
+/**
+ * The summary in a file, or why there is none that can be trusted.
+ *
+ * @param earlierTime of the summary of an earlier session, which stays until this one has trained a step.
+ */
+export async function readSummary(path: string, earlierTime?: number): Promise<Summary | string> {
+  if (earlierTime !== undefined && earlierTime === (await summaryTime(path))) {
+    return `the learner left no summary in ${path}; the one there is of an earlier session`;
+  }
   let json: unknown;
   try {
     json = await readJson(path);

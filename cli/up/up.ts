@@ -1,5 +1,4 @@
 import { existsSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
 import type { Environment } from '../../shared/service/config.js';
@@ -21,7 +20,7 @@ import {
 } from '../run-folder.js';
 import { createScreen, type Screen } from './screen.js';
 import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
-import { nextText, readSummary, summaryText } from './summary.js';
+import { nextText, readSummary, summaryText, summaryTime } from './summary.js';
 import { copyStart, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
 import {
@@ -95,6 +94,7 @@ export async function up(
       : { folder: resumable, lock: await lockFolder(resumable.path, 'offbeat up') };
   using _lock = lock;
   screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' continues'}`);
+  const earlierTime = await summaryTime(folder.summary);
   let hasFailed = true;
   try {
     await assertRoom(folder.path);
@@ -105,7 +105,6 @@ export async function up(
     const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
     const { resume: _resume, json: _json, ...others } = known; // each start's own
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
-    await rm(folder.summary, { force: true }); // of an earlier session
     await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
     await train({ request, run, folder, natsBinary, screen, stop });
     hasFailed = false;
@@ -124,7 +123,7 @@ export async function up(
       }
     }
   }
-  return await conclude(folder, config, screen, stop);
+  return await conclude(folder, earlierTime, config, screen, stop);
 }
 
 /** The request; for a resumed run, merged with its stored settings. */
@@ -149,6 +148,7 @@ function openScreen(json: boolean, env: Environment): Screen {
 
 async function conclude(
   folder: RunFolder,
+  earlierTime: number | undefined,
   { json, runsDir, modelDir }: UpConfig,
   screen: Screen,
   stop: StopSignals,
@@ -158,7 +158,7 @@ async function conclude(
     screen.note('stopped before the run began; nothing of it is kept');
     return exitCode;
   }
-  const summary = await readSummary(folder.summary);
+  const summary = await readSummary(folder.summary, earlierTime);
   if (typeof summary === 'string') {
     printError(summary);
     return exitCode ?? 1;

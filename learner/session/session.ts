@@ -1,3 +1,5 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { billOf, recordBill } from '../cost/bill.js';
 import { UserError } from '../../shared/base/errors.js';
 import { dropTotals } from '../../shared/service/telemetry/drops.js';
@@ -122,6 +124,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       const event = { ...trained, metrics };
       totals = withStep(totals, event);
       await broker.events.emit(event);
+      await rm(join(options.runDir, 'summary.json'), { force: true }); // an earlier session's lacks this step
       await past.metricsFile.append(event);
       evaluations.consider(event);
     },

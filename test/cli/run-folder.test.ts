@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -38,6 +39,8 @@ describe('the files of a run', () => {
     const runs = join(folder, 'others');
     const start = async () => {
       const { folder: made, lock } = await createRunFolder(runs, 'late');
+      assert(!existsSync(made.summary));
+      await writeFile(made.summary, '{}'); // by a learner that was stopped before its first step
       await writeFile(made.launch, '{}');
       await writeFile(join(made.logs, 'learner.log'), 'no backend');
       lock[Symbol.dispose]();

@@ -13,6 +13,26 @@ import { TrainingGround } from '../support/training-ground.js';
 const limits = { timeout: 240_000 };
 
 describe('a learner that ends in the middle', limits, () => {
+  it('a resumed learner leaves the earlier summary in place until it has trained a step', async () => {
+    await using ground = await TrainingGround.prepare('resumed');
+    const flags = { 'max-steps-off-policy': 0 }; // no group is left for the second learner
+    ground.actor('actor-0');
+    const first = ground.learner({ ...flags, 'max-steps': 2 });
+    let mayScore = Promise.resolve();
+    await ground.startScoring({ before: () => mayScore });
+    assert.equal(await first.exitCode(), 0, first.errors + first.tail);
+
+    const { opened, open } = gate();
+    mayScore = opened;
+    const second = ground.learner({ ...flags, 'max-steps': 100 });
+    await second.says(({ msg }) => msg === 'published');
+    assert.equal(Summary.parse(await ground.summary()).steps, 2);
+    open();
+    await until(async () => (await ground.metrics()).length > 2);
+    await assert.rejects(ground.summary(), { code: 'ENOENT' });
+    await second.stop('SIGKILL');
+  });
+
   it('a killed learner resumes from its checkpoint and trains every group once', async () => {
     await using ground = await TrainingGround.prepare('killed');
     const flags = {

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Summary } from '../../cli/up/summary.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { executable, serverText } from '../cli/nats-server/fakes.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
 
@@ -123,6 +125,19 @@ describe('offbeat up', { timeout: 480_000 }, () => {
       other.err,
       /cannot be resumed with these settings[^]*--learning-rate is 0\.5, the run has 0\.002/,
     );
+
+    const nats = join(first.folder, 'nats-server');
+    await executable(nats, `${serverText('2.9.10')}[ "$1" = --version ] || exec sleep 600\n`);
+    await using stopped = await UpProcess.start(['--resume'], first, { OFFBEAT_NATS_SERVER: nats });
+    await stopped.says(/continues\n/);
+    stopped.child.kill('SIGINT');
+    assert.equal(await stopped.ended(), 130, stopped.err);
+    assert.match(stopped.err, /left no summary .*; the one there is of an earlier session$/m);
+    await executable(nats, `${serverText('2.9.10')}[ "$1" = --version ] || exit 7\n`);
+    await using failed = await UpProcess.start(['--resume'], first, { OFFBEAT_NATS_SERVER: nats });
+    assert.equal(await failed.ended(), 1, failed.err);
+    assert.match(failed.err, /nats-server did not become ready/);
+    assert.deepEqual(Summary.parse(JSON.parse(await first.read('summary.json'))), before);
 
     const goal = before.steps + 3;
     const flags = ['--resume', `--max-steps=${goal}`, '--json'];
