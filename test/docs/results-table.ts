@@ -159,16 +159,19 @@ export async function updatedResults(name: string, page: string): Promise<string
 }
 
 async function rowsOf({ experiment, isOfDifferences, rows }: ResultTable): Promise<string[][]> {
-  const sweep = await readSweepFile(
-    join(packageRoot, 'docs/experiments', `${experiment}.json`),
-    false,
-  );
-  const report = reportOf(sweep, [], await committedResults(experiment));
+  const report = await (reports[experiment] ??= committedReport(experiment));
   const show = isOfDifferences ? differenceIn(report) : measureIn(report);
   return rows.map(({ label, choice, measures }) => [
     label,
     ...measures.map((name) => (name === undefined ? '' : show(choice, name))),
   ]);
+}
+
+const reports: Record<string, Promise<Report>> = {}; // by experiment: a report takes seconds, and several tables may need it
+
+async function committedReport(experiment: string): Promise<Report> {
+  const file = join(packageRoot, 'docs/experiments', `${experiment}.json`);
+  return reportOf(await readSweepFile(file, false), [], await committedResults(experiment));
 }
 
 type Show = (choice: Choice, measure: string) => string;
