@@ -21,19 +21,24 @@ export function runCommand(
     const chunks: Buffer[] = [];
     const child = spawn(command, args, {
       stdio: ['ignore', 'pipe', 'pipe'],
-      timeout: timeoutMs,
       ...(cwd !== undefined && { cwd }),
       ...(signal !== undefined && { signal }),
     });
+    // Not the option of spawn, whose timer keeps this process alive if the command does not exist.
+    const timer = setTimeout(() => child.kill(), timeoutMs);
+    const end = (result: CommandResult): void => {
+      clearTimeout(timer);
+      resolve(result);
+    };
     for (const stream of [child.stdout, child.stderr]) {
       stream.on('data', (chunk: Buffer) => chunks.push(chunk));
     }
     const output = () => Buffer.concat(chunks).toString().trim();
     child.on('error', (error) => {
-      resolve({ code: undefined, output: `${output()}\n${error.message}`.trim() });
+      end({ code: undefined, output: `${output()}\n${error.message}`.trim() });
     });
     child.on('close', (code) => {
-      resolve({ code: code ?? undefined, output: output() });
+      end({ code: code ?? undefined, output: output() });
     });
   });
 }
