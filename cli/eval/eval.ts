@@ -74,7 +74,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
       const store = { run, policy, ledger, events, config: new RunConfigStore(broker) };
       return findVersion(store, request.version, states, signal);
     });
-    const version = { ...kept, config: await asMeasured(kept.config, request) };
+    const version = { ...kept, config: await asMeasured(kept.config, request, screen.warn) };
     const problems = await heldOut(version, request);
     const backend = await backendPlace(found, request);
     const { version: number, step } = version;
@@ -112,9 +112,13 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
 }
 
 /** The run's configuration with the problems and the temperature of this evaluation. */
-async function asMeasured(config: RunConfig, request: EvalConfig): Promise<RunConfig> {
+async function asMeasured(
+  config: RunConfig,
+  request: EvalConfig,
+  warn: (text: string) => void,
+): Promise<RunConfig> {
   const { temperature = config.sampling.temperature } = request;
-  const { sampling, ...rest } = await withProblems(config, request);
+  const { sampling, ...rest } = await withProblems(config, request, warn);
   return { ...rest, sampling: { ...sampling, temperature } };
 }
 

@@ -38,11 +38,13 @@ interface Measured {
  * The run's configuration with the problems that the flags choose, its own if they choose none. Prompt and
  * reward stay as they are.
  *
+ * @param warn says that the run's own problems cannot be read here, so that nothing was compared with them.
  * @throws {UserError} if the flags contradict each other, the problems cannot be read, or the run was trained on some of them.
  */
 export async function withProblems(
   config: RunConfig,
   flags: ProblemFlags & Measured,
+  warn: (text: string) => void,
 ): Promise<RunConfig> {
   const given = Object.fromEntries(
     Object.keys(problemFlags)
@@ -58,7 +60,7 @@ export async function withProblems(
   const { dataset: chosen } = await taskSpec(settings);
   const task = { ...config.task, dataset: chosen } as RunConfig['task'];
   const { digest, test } = await openTask(task).load();
-  await refuseTrained(config, measuredOf(test, flags));
+  await refuseTrained(config, measuredOf(test, flags), warn);
   return { ...config, task, datasetDigest: digest };
 }
 
@@ -83,11 +85,23 @@ function measuredOf(
   return test.slice(skipProblems, problems === undefined ? undefined : skipProblems + problems);
 }
 
-/** @throws {UserError} if the run was trained on some of the chosen problems, or its own cannot be read to compare. */
-async function refuseTrained(config: RunConfig, chosen: readonly TaskProblem[]): Promise<void> {
+/** @throws {UserError} if the run was trained on some of the chosen problems. */
+async function refuseTrained(
+  config: RunConfig,
+  chosen: readonly TaskProblem[],
+  warn: (text: string) => void,
+): Promise<void> {
   const task = openTask(config.task);
   const questionOf = (problem: TaskProblem) => task.questionOf?.(problem) ?? problem.id;
-  const { train, test } = await task.load();
+  const own = await task.load().catch((error: unknown) => {
+    if (!(error instanceof UserError)) throw error;
+    warn(
+      `run ${config.run} may have been trained on the chosen problems: its own cannot be read here to compare (${error.message})`,
+    );
+    return undefined;
+  });
+  if (own === undefined) return;
+  const { train, test } = own;
   const trained = new Set(train.map(questionOf));
   const count = chosen.filter((problem) => trained.has(questionOf(problem))).length;
   if (count === 0) return;

@@ -3,7 +3,8 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { withProblems } from '../../../cli/eval/other-problems.js';
+import * as otherProblems from '../../../cli/eval/other-problems.js';
+import type { RunConfig } from '../../../shared/run/run-config.js';
 import { countdownSpec } from '../../support/countdown-task.js';
 import { integerAnswersSpec } from '../../support/integer-answers-task.js';
 import { runConfig } from '../../support/messages.js';
@@ -21,6 +22,11 @@ describe('the problems of offbeat eval', () => {
   };
   const rowsFrom = (first: number, count: number) =>
     Array.from({ length: count }, (_, i) => ({ nums: [1, 2, first + i], target: 3 + first + i }));
+  const warnings: string[] = [];
+  const withProblems = (
+    config: RunConfig,
+    flags: Parameters<typeof otherProblems.withProblems>[1],
+  ) => otherProblems.withProblems(config, flags, (text) => warnings.push(text));
   const runOn = (path: string, testSize: number) =>
     runConfig({ task: countdownSpec({ dataset: { kind: 'jsonl', path, seed: 0, testSize } }) });
 
@@ -36,6 +42,17 @@ describe('the problems of offbeat eval', () => {
     const chosen = { kind: 'jsonl', path: dataset, seed: 0, testSize: 10 };
     assert.deepEqual(task, { ...config.task, dataset: chosen });
     assert.notEqual(datasetDigest, config.datasetDigest);
+    assert.deepEqual(warnings, []);
+  });
+
+  it('where the problems of the run are not at hand, those of the flags are measured with a warning', async () => {
+    const dataset = await write('elsewhere.jsonl', rowsFrom(100, 20));
+    const { task } = await withProblems(runOn('nowhere.jsonl', 5), { dataset, testSize: 10 });
+    assert.equal(task.dataset.kind, 'jsonl');
+    assert.match(
+      warnings.splice(0).join(),
+      /^run test may have been trained on .* \(.*nowhere\.jsonl/,
+    );
   });
 
   it('problems that the run was trained on are refused with their number, as far as they are measured', async () => {

@@ -66,7 +66,7 @@ describe('a sampler', () => {
     assert(server.sent('retrieve_future').length < 20);
   });
 
-  describe('whose sample nobody waits for any more', () => {
+  describe('with a sample that is no longer awaited', () => {
     const pending = { json: { type: 'try_again', request_id: 'x', queue_state: 'active' } };
     const abandon = async (server: ScriptedServer, client: TinkerClient) => {
       const stop = new AbortController();
