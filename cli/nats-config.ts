@@ -89,8 +89,8 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
   if (previous?.includes(JSON.stringify(runAccount(run))) === false) {
     const other = /^# Written by offbeat nats-config, for run (.+)\.$/m.exec(previous)?.[1];
     throw new UserError(
-      `${path} ${other === undefined ? `does not name run ${run}` : `belongs to run ${other}`}; without it a server refuses ` +
-        'every client of that file after its next reload: choose another --out, or delete the file if nothing uses it any more',
+      `${path} ${other === undefined ? `does not name run ${run}` : `belongs to run ${other}`}. Replacing it would lock its ` +
+        'clients out when the server next reloads: choose another --out, or delete the file if no server includes it',
     );
   }
   if (tlsHosts === undefined && existsSync(join(out, authorityFile))) {

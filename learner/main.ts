@@ -85,7 +85,8 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   });
   if (supervised !== undefined && supervised.leftOut.problems > 0) {
     const { checked, byReason } = supervised.leftOut;
-    log.warn({ checked, ...Object.fromEntries(byReason) }, 'problems left out among the first');
+    const reasons = Object.fromEntries(byReason);
+    log.warn({ checked, reasons }, 'problems left out of training');
   }
   const texts = canaryTexts({ task: openTask(task), dataset, tokenizer, seed, maxPositions });
   const trainTickets = ticketBound(

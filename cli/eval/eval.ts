@@ -38,7 +38,7 @@ ${describeFlags(EvalConfig.shape, evalService)}
 
 /**
  * Evaluates a version of a run and returns the exit code: 0 when there is a result, the signal's code after
- * Ctrl-C, else 1. When it returns, none of its processes is left; their logs are, if it failed.
+ * Ctrl-C, else 1. When it returns, none of its processes is left. Their logs are kept if it failed after it had started.
  *
  * @throws {UserError} for an unknown run or version, if its weights or data no longer exist, or if no answer came.
  */
@@ -97,7 +97,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
   } catch (caught) {
     const exitCode = stop.exitCode();
     if (exitCode !== undefined) return exitCode; // the error is that of a wait that we aborted
-    // Before it has started, what is wrong in the request has nothing to do with the logs.
+    // A wrong request is not explained by logs.
     keepsLogs = hasStarted || !(caught instanceof UserError);
     if (keepsLogs) printError(`the logs of this evaluation are in ${folder}`);
     if (!(caught instanceof FleetError)) throw caught;

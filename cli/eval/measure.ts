@@ -47,7 +47,7 @@ export interface MeasureOptions extends BackendOptions {
  * From the run it needs only the result of `findVersion` and the saved weights.
  *
  * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something that it needs
- *   does not exist, or no answer came of all tickets.
+ *   does not exist, or all sampled or all greedy tickets died.
  */
 export async function measure(options: MeasureOptions): Promise<EvalResult> {
   const { request, found, version, problems, backend, screen, stop, folder } = options;

@@ -96,7 +96,7 @@ async function refuseTrained(
   const own = await task.load().catch((error: unknown) => {
     if (!(error instanceof UserError)) throw error;
     warn(
-      `run ${config.run} may have been trained on the chosen problems: its own cannot be read here to compare (${error.message})`,
+      `cannot check whether run ${config.run} was trained on the chosen problems: its own cannot be read here (${error.message})`,
     );
     return undefined;
   });
@@ -107,7 +107,7 @@ async function refuseTrained(
   if (count === 0) return;
   throw new UserError(
     `run ${config.run} was trained on ${count} of the ${chosen.length} chosen problems, so they do not measure what it can do ` +
-      `on problems that it has not seen. It holds out the first ${test.length} of its own problems, which are measured without ` +
-      '--dataset and --test-size; or choose others that it was not trained on',
+      `on problems that it has not seen. It holds out ${test.length} of its own problems, which are measured without flags that ` +
+      'choose others; or choose others that it was not trained on',
   );
 }

@@ -75,7 +75,7 @@ interface StartOptions {
   readonly port?: number | undefined;
 }
 
-/** Servers whose process was killed are killed themselves after 5 s. */
+/** A server whose launcher was killed ends within about 5 s. */
 const earlierServerMs = 15_000;
 
 /**

@@ -22,7 +22,7 @@ export const StatusConfig = z.object({
     .boolean()
     .default(false)
     .describe(
-      'repeats the report until the run has ended. A stopped run is reported again once it is resumed.',
+      'repeats the report until the run has ended, also by Ctrl-C. If its learner was killed, it waits until the run is resumed.',
     ),
   everySeconds: number
     .min(0.1)

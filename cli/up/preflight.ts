@@ -78,7 +78,7 @@ export async function preflight(
       `${dataset.leakedRows} rows of the data are left out of training: a held-out problem asks the same`,
     );
   }
-  if (leftOut !== undefined) report(`left out of training, ${leftOut}`);
+  if (leftOut !== undefined) report(`left out of training ${leftOut}`);
   return { fitted, start };
 }
 

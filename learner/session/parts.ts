@@ -95,8 +95,14 @@ export interface SessionState {
   readonly scope: TaskScope; // of the session
 }
 
-/** The step that ends the run, by `--max-steps` or `--epochs`, whichever ends first; Infinity: neither is given. */
-function lastStep({ settings, supervised }: SessionOptions, { step, table }: OpenedRun): number {
+/**
+ * The step at which the run is expected to end, by `--max-steps` or `--epochs`; an estimate where problems are left out.
+ * Infinity: neither is given.
+ */
+function expectedLastStep(
+  { settings, supervised }: SessionOptions,
+  { step, table }: OpenedRun,
+): number {
   const stepsLeft = supervised?.plan.stepsFrom(table?.consumedBelow ?? 0) ?? Infinity;
   return Math.min(settings.maxSteps ?? Infinity, step + stepsLeft);
 }
@@ -110,7 +116,7 @@ export function makeParts(
   const { settings, config, dataset, broker, client, clock, log } = options;
   const { run, step, version, table, rewinds } = opened;
   const { maxStepsOffPolicy, groupsPerBatch } = config;
-  const maxSteps = lastStep(options, opened);
+  const maxSteps = expectedLastStep(options, opened);
   const maxOutstanding = ticketBound(maxStepsOffPolicy, groupsPerBatch);
 
   const changes = new Changes();

@@ -7,6 +7,10 @@ export async function readJson(path: string): Promise<unknown> {
 
 /** Reads a text file without the byte order mark that some programs write first. @throws the error of reading. */
 export async function readText(path: string): Promise<string> {
-  const text = await readFile(path, 'utf8');
+  return withoutMark(await readFile(path, 'utf8'));
+}
+
+/** The text without a byte order mark. */
+export function withoutMark(text: string): string {
   return text.startsWith('\ufeff') ? text.slice(1) : text;
 }

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { nearest } from '../base/nearest.js';
+import { withoutMark } from '../base/read-json.js';
 import type { KnownFlag } from './npm-flags.js';
 import { isMissing, plainWords } from '../base/plain-words.js';
 import { keepSecret } from './telemetry/secrets.js';
@@ -149,7 +150,8 @@ function readFile(
   problems: string[],
 ): Record<string, unknown> {
   try {
-    const json = z.record(z.string(), z.unknown()).parse(JSON.parse(readFileSync(path, 'utf8')));
+    const text = withoutMark(readFileSync(path, 'utf8'));
+    const json = z.record(z.string(), z.unknown()).parse(JSON.parse(text));
     for (const key of Object.keys(json)) {
       if (!keys.includes(key)) problems.push(`${path} has the unknown key ${JSON.stringify(key)}`);
     }

@@ -57,10 +57,10 @@ export function answerText(form: AnswerForm, completion: string): string | undef
   return trimBlanks(text) === '' ? undefined : text;
 }
 
-/** The text without the longest of the stop texts that it ends in. */
+/** The text before its first stop text: the token that completes it may go on after it. */
 function withoutStop(text: string, stop: readonly string[]): string {
-  const length = Math.max(0, ...stop.map((each) => (text.endsWith(each) ? each.length : 0)));
-  return text.slice(0, text.length - length);
+  const places = stop.map((each) => text.indexOf(each)).filter((place) => place !== -1);
+  return text.slice(0, Math.min(text.length, ...places));
 }
 
 /** Whether a prompt ends in an opening tag, blanks aside, so that its completion begins with the answer. */

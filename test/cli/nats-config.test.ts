@@ -121,12 +121,12 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       const another = { run: 'fa', out: folder, actors: 2, evalActors: 0 };
       await assert.rejects(writeNatsConfig(another), {
         name: 'UserError',
-        message: /nats-server\.conf belongs to run far; .*: choose another --out, or delete/,
+        message: /nats-server\.conf belongs to run far\. .*: choose another --out, or delete/,
       });
       assert.deepEqual(await Promise.all(files.map(held)), before);
       assert.equal((await readdir(folder)).includes('actor.actor-1.nk'), false);
       await writeFile(join(folder, 'nats-server.conf'), 'port: 4222\n');
-      await assert.rejects(writeNatsConfig(another), /nats-server\.conf does not name run fa;/);
+      await assert.rejects(writeNatsConfig(another), /nats-server\.conf does not name run fa\./);
     });
 
     it('a repeated offbeat nats-config refuses to leave the hosts out, which would end TLS for clients that require it', async () => {

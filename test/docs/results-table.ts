@@ -3,7 +3,7 @@ import { packageRoot } from '../../shared/base/package-root.js';
 import { type Report, reportOf } from '../../tools/sweep/report.js';
 import { publishedResults, type RunResult } from '../../tools/sweep/results.js';
 import { type Choice, readSweepFile, type Sweep } from '../../tools/sweep/sweep-file.js';
-import { shownMeasure, shownPoints } from '../../tools/sweep/table.js';
+import { shownInterval, shownMeasure, shownPoints } from '../../tools/sweep/table.js';
 import { publishedModelTable } from './model-table.js';
 import { alignedTable, withSection } from './markdown-table.js';
 
@@ -193,9 +193,8 @@ function differenceIn({ sweep, comparisons }: Report): Show {
       .flatMap(({ compared }) => compared.filter((one) => isSame(one.choice, choice)));
     if (found.length !== 1) throw missing(sweep, choice, name);
     const { byProblems, bySeeds } = found[0]!;
-    const seeds = bySeeds && /\((.*)\)/.exec(shownPoints(bySeeds))![1]!;
-    const shown = shownPoints(byProblems);
-    return seeds === undefined ? shown : `${shown.slice(0, -1)}; ${seeds} by seeds)`;
+    if (bySeeds === undefined) return shownPoints(byProblems);
+    return `${shownPoints(byProblems).slice(0, -1)}; ${shownInterval(bySeeds)} by seeds)`;
   };
 }
 

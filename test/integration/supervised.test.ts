@@ -164,8 +164,8 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
     };
     const first = ground.learner({ ...settings, epochs: 1 });
     assert.equal(await first.exitCode(), 0, first.errors + first.tail);
-    const told = first.log.find(({ msg }) => msg === 'problems left out among the first');
-    assert.deepEqual([told?.['checked'], told?.['without a solution']], [40, 2]);
+    const told = first.log.find(({ msg }) => msg === 'problems left out of training');
+    assert.deepEqual([told?.['checked'], told?.['reasons']], [40, { 'without a solution': 2 }]);
     const second = ground.learner({ ...settings, epochs: 2 });
     assert.equal(await second.exitCode(), 0, second.errors + second.tail);
     const { steps, supervised, groups } = Summary.parse(await ground.summary());

@@ -104,7 +104,7 @@ describe('the futures', () => {
       assert.deepEqual(await settled(futures, ids), [false, false, true, true]);
     });
 
-    it('futures count each result with what a small one takes as well', async () => {
+    it('futures count 1 KiB for each result besides its own bytes', async () => {
       const futures = new FutureStore<string>({ ownedBytes: 30_000, bytesOf });
       const ids = Array.from({ length: 100 }, () => futures.add(Promise.resolve(''), owned));
       const failed = Array.from({ length: 9 }, () =>

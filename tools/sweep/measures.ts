@@ -68,7 +68,7 @@ export function scoresOf(
   { evals, furtherEvals, summary }: Pick<RunResult, 'evals' | 'furtherEvals' | 'summary'>,
   { at, key }: Pick<EvalMeasure, 'at' | 'key'>,
 ): number[] | undefined {
-  // A run that is given up ends without an evaluation: an earlier one would hide how it ended.
+  // A run that diverged ends without an evaluation: an earlier one would hide how it ended.
   const end = evals.find(({ version }) => version === summary['version']);
   const found = at === 'start' ? evals[0] : at === 'end' ? end : furtherEvals[at];
   return found && scoresIn(found, key);

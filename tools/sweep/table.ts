@@ -78,9 +78,17 @@ export function shownMeasure(measure: Measure, measured: Measured | undefined): 
 }
 
 /** A difference of shares in points, with its interval. */
-export function shownPoints({ mean, low, high }: Estimate): string {
-  const points = (value: number) => `${value < 0 ? '−' : '+'}${Math.abs(100 * value).toFixed(1)}`;
-  return `${points(mean)} (${points(low)} to ${points(high)})`;
+export function shownPoints(estimate: Estimate): string {
+  return `${points(estimate.mean)} (${shownInterval(estimate)})`;
+}
+
+/** The interval of a difference, in points. */
+export function shownInterval({ low, high }: Pick<Estimate, 'low' | 'high'>): string {
+  return `${points(low)} to ${points(high)}`;
+}
+
+function points(value: number): string {
+  return `${value < 0 ? '−' : '+'}${Math.abs(100 * value).toFixed(1)}`;
 }
 
 /** Three significant digits, without an exponent for numbers of usual size. */

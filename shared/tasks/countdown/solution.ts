@@ -21,7 +21,7 @@ export function solutionText(
   numbersToUse: RewardSpec['numbersToUse'],
 ): string | NoSolution {
   if (problem.solution === undefined && problem.numbers.length > mostNumbers) {
-    return { reason: `with more than ${mostNumbers} numbers, too many to search for a solution` };
+    return { reason: `with too many numbers to search (more than ${mostNumbers})` };
   }
   const found = problem.solution ?? solve(problem, numbersToUse)[0]?.text;
   if (found === undefined) return { reason: 'without a solution' };

@@ -88,8 +88,8 @@ function leftOutOf(train: Examples): LeftOut {
   const leftOut = { checked, problems, byReason };
   if (problems < checked) return leftOut;
   throw new UserError(
-    `--data solver: there is no solution to learn from ${leftOutText(leftOut)!}; use other problems, or name a file of ` +
-      'prompts and answers with --data',
+    `--data solver: there is no solution to learn from ${leftOutText(leftOut)!}; use other problems, raise --max-tokens, ` +
+      'choose a shorter --prompt-style, or name a file of prompts and answers with --data',
   );
 }
 
@@ -97,7 +97,7 @@ function leftOutOf(train: Examples): LeftOut {
 export function leftOutText({ checked, problems, byReason }: LeftOut): string | undefined {
   if (problems === 0) return undefined;
   const counts = [...byReason].map(([reason, count]) => `${count} ${reason}`);
-  return `among the first ${checked} problems: ${counts.join(', ')}`;
+  return `among the first ${checked} problems: ${counts.join('; ')}`;
 }
 
 function solvedExample(problem: TaskProblem, source: ExampleSource): Example | NoSolution {
@@ -106,14 +106,10 @@ function solvedExample(problem: TaskProblem, source: ExampleSource): Example | N
   if (typeof solution !== 'string') return solution;
   const example = answerExample(task.prompt(problem), solution, tokenizer, stop);
   if (trainedTokens(example) > maxTokens) {
-    return { reason: `whose solution is longer than --max-tokens ${maxTokens}; raise it` };
+    return { reason: `whose solution is longer than --max-tokens ${maxTokens}` };
   }
   if (example.tokens.length > maxPositions) {
-    return {
-      reason:
-        `that are longer with their solution than the ${maxPositions} tokens that the model can read; ` +
-        'choose a shorter --prompt-style or another model (--model-dir)',
-    };
+    return { reason: `too long for the ${maxPositions} tokens that the model reads` };
   }
   return example;
 }

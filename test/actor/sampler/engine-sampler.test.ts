@@ -48,7 +48,7 @@ describe('a sampler whose backend never answers a call', () => {
 });
 
 describe('a sampler whose answers become longer', () => {
-  it('a call that exceeds its limit is tried again with twice the time, until it ends', async () => {
+  it('a call that exceeds its limit doubles the limit of the next one', async () => {
     let clock = 0;
     const needed = [1_000, 300_000, 300_000, 300_000, 300_000]; // ms of each call
     const limits: number[] = [];

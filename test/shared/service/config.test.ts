@@ -64,6 +64,12 @@ describe('a configuration', () => {
     );
   });
 
+  it('a configuration file may begin with a byte order mark', async () => {
+    const path = join(folder, 'marked.json');
+    await writeFile(path, `\ufeff${JSON.stringify({ maxSteps: 3 })}`);
+    assert.equal(load(['--config', path]).maxSteps, 3);
+  });
+
   it('a configuration reports all mistakes at once, under the names that the user knows', () => {
     const text = complaint([
       '--frob',

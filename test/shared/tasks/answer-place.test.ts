@@ -130,12 +130,13 @@ describe('an answer that the prompt has begun', () => {
 });
 
 describe('an answer that is the whole completion', () => {
-  it('the stop sequence at the end is not part of the answer, and only once', () => {
+  it('the stop sequence is not part of the answer, nor what its last token has after it', () => {
     const form = formOf('whole', { stop: ['.', '\n', '..'] });
     assert.equal(answerText(form, '(7-3)*21.'), '(7-3)*21');
     assert.equal(answerText(form, '(7-3)*21'), '(7-3)*21');
     assert.equal(answerText(form, '7..'), '7');
-    assert.equal(answerText(form, '7.\n'), '7.');
+    assert.equal(answerText(form, '7.\n'), '7');
+    assert.equal(answerText(formOf('whole', { stop: ['.'] }), '72.\n'), '72');
     assert.equal(answerText(form, '.'), undefined);
   });
 });

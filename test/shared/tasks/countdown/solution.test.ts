@@ -78,7 +78,7 @@ describe('the solutions of Countdown', () => {
     const task = countdown.open(countdownSpec());
     assert.deepEqual(task.solution!(problemOf([1, 1], 9)), { reason: 'without a solution' });
     assert.deepEqual(task.solution!(problemOf([1, 2, 3, 4, 5], 15)), {
-      reason: 'with more than 4 numbers, too many to search for a solution',
+      reason: 'with too many numbers to search (more than 4)',
     });
     const made = { ...problemOf([1, 2, 3, 4, 5], 15), solution: '1+2+3+4+5' };
     assert.equal(task.solution!(made), '1+2+3+4+5');
@@ -133,9 +133,9 @@ describe('the examples of the solver', () => {
     assert.deepEqual([examples.train.size, examples.heldOut.length], [5, 1]);
     assert.equal(
       leftOutText(examples.leftOut),
-      'among the first 5 problems: 2 without a solution, ' +
-        '1 with more than 4 numbers, too many to search for a solution, ' +
-        '1 whose solution is longer than --max-tokens 26; raise it',
+      'among the first 5 problems: 2 without a solution; ' +
+        '1 with too many numbers to search (more than 4); ' +
+        '1 whose solution is longer than --max-tokens 26',
     );
   });
 
@@ -152,9 +152,17 @@ describe('the examples of the solver', () => {
       datasetWith([unsolvable]),
       /first 1 problems: 1 without a solution; use/,
     ],
-    ['with too many numbers', datasetWith([many, many]), /2 with more than 4 numbers/],
+    [
+      'with too many numbers',
+      datasetWith([many, many]),
+      /2 with too many numbers to search \(more than 4\);/,
+    ],
     ['with long solutions', { maxTokens: 8 }, /10 whose solution is longer than --max-tokens 8/],
-    ['with long prompts', { maxPositions: 100 }, /the 100 tokens that the model can read/],
+    [
+      'with long prompts',
+      { maxPositions: 100 },
+      /10 too long for the 100 tokens that the model reads;/,
+    ],
   ];
   for (const [what, more, says] of refused) {
     it(`only problems ${what} are refused`, async () => {
