@@ -31,6 +31,10 @@ const after = ['solved', 'greedily', 'in 4 tries', 'in 16 tries', 'in 64 tries']
 const known = ['pre-trained problems', 'pre-trained problems greedily'];
 const nothing = [undefined, undefined, undefined];
 
+const loops = [
+  ...['default', 'adoption between groups', 're-read on adoption', 'no refill', 'replay 0.5'],
+];
+
 const tables: readonly ResultTable[] = [
   {
     page: 'README.md',
@@ -139,6 +143,28 @@ const tables: readonly ResultTable[] = [
         ...['KL', 'effective samples', 'entropy at the end'],
       ],
     })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the loop',
+    experiment: 'loop',
+    head: ['', 'solved', 'greedily', 'groups sampled', 'groups with signal', 'staleness', 'KL'],
+    rows: loops.map((loop) => ({
+      label: loop,
+      choice: { loop },
+      measures: [
+        ...['solved', 'solved greedily', 'groups sampled', 'groups with signal'],
+        ...['staleness', 'KL'],
+      ],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the differences of the loop',
+    experiment: 'loop',
+    isOfDifferences: true,
+    head: ['points more than the default', 'temperature 1'],
+    rows: loops.slice(1).map((loop) => ({ label: loop, choice: { loop }, measures: ['solved'] })),
   },
 ];
 
