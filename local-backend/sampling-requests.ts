@@ -122,14 +122,19 @@ export interface QueuedSample {
   readonly job: SampleJob;
 }
 
-const maxRows = 256; // decoded in one batch; with more, the time of a step grows linearly
+/** Decoded in one batch; with more, the time of a step grows linearly. */
+export const mostRows = 256;
 const maxPromptTokens = 8_192; // with padding; prefilled at once, which takes memory
 
 /**
  * Returns whether a request can join a wave: it has the same weights and sample count, and the wave
  * stays within the limits. Users of the SDK send one request per rollout, hundreds at once.
  */
-function joinsWave({ adapter, job }: QueuedSample, wave: readonly QueuedSample[]) {
+function joinsWave(
+  { adapter, job }: QueuedSample,
+  wave: readonly QueuedSample[],
+  maxRows: number,
+): boolean {
   const [first] = wave;
   const isAlike = adapter?.sha256 === first!.adapter?.sha256 && job.count === first!.job.count;
   const size = wave.length + 1;
@@ -142,16 +147,24 @@ function joinsWave({ adapter, job }: QueuedSample, wave: readonly QueuedSample[]
 export class SamplingQueue {
   readonly #queue: WaveQueue<QueuedSample, SampledSequence[]>;
 
-  /** @param worker returns the sampling thread, started on first use. */
-  constructor(worker: () => Pick<WorkerCalls<SamplingCalls>, 'call'>) {
-    this.#queue = new WaveQueue(joinsWave, (wave) =>
-      timed('sample', () =>
-        worker().call('sample', {
-          adapter: wave[0]!.adapter,
-          // The call transfers its buffers; a retry needs them again.
-          jobs: wave.map(({ job }) => ({ ...job, prompt: job.prompt.slice() })),
-        }),
-      ),
+  /**
+   * @param worker returns the sampling thread, started on first use.
+   * @param maxRows samples in a wave.
+   */
+  constructor(
+    worker: () => Pick<WorkerCalls<SamplingCalls>, 'call'>,
+    private readonly maxRows = mostRows,
+  ) {
+    this.#queue = new WaveQueue(
+      (request, wave) => joinsWave(request, wave, maxRows),
+      (wave) =>
+        timed('sample', () =>
+          worker().call('sample', {
+            adapter: wave[0]!.adapter,
+            // The call transfers its buffers; a retry needs them again.
+            jobs: wave.map(({ job }) => ({ ...job, prompt: job.prompt.slice() })),
+          }),
+        ),
     );
   }
 
@@ -170,6 +183,7 @@ export class SamplingQueue {
   async sample(request: QueuedSample, signal: AbortSignal): Promise<SampledSequence[]> {
     const { count, seed } = request.job;
     const sampled: SampledSequence[] = [];
+    const { maxRows } = this;
     for (let part = 0; part * maxRows < count; part++) {
       if (signal.aborted) throw new PermanentError('the request was cancelled');
       const job = {

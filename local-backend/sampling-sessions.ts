@@ -16,7 +16,8 @@ import {
 } from './checkpoint-store.js';
 import { type FutureStore, ResendMemory } from './futures.js';
 import type { OperationResult } from './operation-result.js';
-import { planSample, SamplingQueue, ScoringQueue } from './sampling-requests.js';
+import { mostRows, planSample, SamplingQueue, ScoringQueue } from './sampling-requests.js';
+import { rowsAtOnce } from '../shared/model/parameters.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
 import type { SamplingCalls, Scores } from './sampling-worker.js';
@@ -62,7 +63,7 @@ export class SamplingSessions {
     /** Returns the sampling thread, started on first use. */
     private readonly worker: () => WorkerCalls<SamplingCalls>,
   ) {
-    this.#queue = new SamplingQueue(worker);
+    this.#queue = new SamplingQueue(worker, Math.min(mostRows, rowsAtOnce(model.directory.config)));
     this.#scoring = new ScoringQueue(worker);
   }
 

@@ -8,13 +8,14 @@ import { Decoder, type Policy } from '../../shared/model/decoder.js';
 import type { TokenScores } from '../../shared/rl/canary.js';
 import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
+import { rowsAtOnce } from '../../shared/model/parameters.js';
 import { WaveQueue } from '../../shared/model/wave-queue.js';
 import { serveCalls } from '../../shared/service/worker-calls.js';
 import { onnxEngine } from '../../shared/wire/canary.js';
 import type { GroupRequest, OnAdoption, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { CanaryTexts } from './canary-scores.js';
 import { forcedTexts, scoresOfForced } from './canary-scores.js';
-import { canShareWave, type PolicyChoice } from './sampler.js';
+import { joinsWave, type PolicyChoice } from './sampler.js';
 
 /** The calls of the decoder thread; each runs as it arrives. */
 export interface DecoderCalls {
@@ -48,12 +49,14 @@ interface StartedGroup extends QueuedGroup {
 }
 
 if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
-let started: { readonly decoder: Decoder; readonly onAdoption: OnAdoption } | undefined;
+let started:
+  | { readonly decoder: Decoder; readonly maxRows: number; readonly onAdoption: OnAdoption }
+  | undefined;
 const loaded = new Map<number, Policy>(); // not admitted yet
 const policies = new Map<number, Policy>(); // to sample with
 const groups = new Map<number, StartedGroup>(); // by id: waiting and in progress
 const queue = new WaveQueue(
-  ({ policy }: StartedGroup, [first]) => canShareWave(policy, first!.policy),
+  (group: StartedGroup, wave) => joinsWave(group, wave, running().maxRows),
   sampleWave,
 );
 const aliveEveryMs = 1_000;
@@ -67,7 +70,7 @@ function running(): NonNullable<typeof started> {
 const calls: DecoderCalls = {
   async start({ modelPath, threads, onAdoption }) {
     const decoder = Decoder.of(await checkModelDirectory(modelPath), { threads });
-    started = { decoder, onAdoption };
+    started = { decoder, maxRows: rowsAtOnce(decoder.config), onAdoption };
     return `${onnxEngine} ${env.versions.node ?? 'of an unknown release'}`;
   },
   load({ version, safetensors, ...scale }) {

@@ -12,12 +12,25 @@ export interface PolicyChoice {
   readonly adoptsNewer: boolean; // whether the newest loaded version takes over within the group
 }
 
+/** A group to sample, as far as a wave of groups is concerned. */
+export interface WaveGroup {
+  readonly policy: PolicyChoice;
+  readonly request: Pick<GroupRequest, 'count'>;
+}
+
 /**
- * Whether two groups use the same policy at every token, so that they can be sampled together. Groups
- * that adopt newer versions all follow the newest; other groups need the same version.
+ * Whether a group can be sampled together with others: all use the same policy at every token, and have no more rows
+ * than `maxRows`. Groups that adopt newer versions all follow the newest; other groups need the same version.
  */
-export function canShareWave(a: PolicyChoice, b: PolicyChoice): boolean {
-  return a.adoptsNewer === b.adoptsNewer && (a.adoptsNewer || a.version === b.version);
+export function joinsWave(group: WaveGroup, wave: readonly WaveGroup[], maxRows: number): boolean {
+  const { policy } = group;
+  const first = wave[0]!.policy;
+  const isAlike = policy.adoptsNewer || policy.version === first.version;
+  // Each group has as many rows as the largest.
+  const largest = Math.max(...[...wave, group].map(({ request }) => request.count));
+  return (
+    policy.adoptsNewer === first.adoptsNewer && isAlike && (wave.length + 1) * largest <= maxRows
+  );
 }
 
 /** Callbacks by which a sampler reports the progress of a group. */

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { ParallelTrainer, parts } from '../../local-backend/parallel-trainer.js';
 import { createRandom } from '../../shared/base/random.js';
 import type { Gradients } from '../../shared/model/adamw.js';
-import { sessionThreads } from '../../shared/model/parameters.js';
+import { rowsAtOnce, sessionThreads } from '../../shared/model/parameters.js';
 import { Trainer } from '../../shared/model/trainer.js';
 import type { Datum } from '../../shared/rl/datum.js';
 import { LossName } from '../../shared/rl/losses.js';
@@ -98,6 +98,11 @@ describe('a trainer of several threads', () => {
   it('only a small model is copied to every thread', () => {
     assert.equal(sessionThreads(model.config, 4), 1);
     assert.equal(sessionThreads({ ...model.config, vocabSize: 2_000_000 }, 4), 4);
+  });
+
+  it('only the rollouts of a large model are limited that are sampled together', () => {
+    assert.equal(rowsAtOnce(model.config), Infinity);
+    assert.equal(rowsAtOnce({ ...model.config, vocabSize: 2_000_000 }), 64);
   });
 });
 

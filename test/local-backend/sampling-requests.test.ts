@@ -153,7 +153,7 @@ function queued({ weights = 'a', length = 3, count = 1 } = {}): QueuedSample {
 }
 
 /** A fake sampling thread that returns the prompt of each job and records its calls. */
-function echo(refuses: (prompt: Int32Array) => boolean = () => false) {
+function echo(refuses: (prompt: Int32Array) => boolean = () => false, maxRows?: number) {
   const calls: (readonly SampleJob[])[] = []; // the jobs of each
   const sample: SamplingCalls['sample'] = ({ jobs }) => {
     calls.push(jobs);
@@ -166,7 +166,7 @@ function echo(refuses: (prompt: Int32Array) => boolean = () => false) {
     return Promise.resolve(jobs.map(({ prompt }) => [answer(prompt)]));
   };
   const call = (_name: string, input: never) => sample(input) as Promise<never>;
-  return { calls, queue: new SamplingQueue(() => ({ call })) };
+  return { calls, queue: new SamplingQueue(() => ({ call }), maxRows) };
 }
 
 const never = new AbortController().signal;
@@ -263,6 +263,12 @@ describe('the sampling queue', () => {
     assert.deepEqual(
       jobs.map(({ count }) => count),
       [256, 1, 256, 88],
+    );
+    const narrow = echo(undefined, 64);
+    await narrow.queue.sample(queued({ count: 100 }), never);
+    assert.deepEqual(
+      narrow.calls.flat().map(({ count }) => count),
+      [64, 36],
     );
     const seeds = jobs.filter(({ count }) => count > 1).map(({ seed }) => seed);
     assert.deepEqual([seeds[0], new Set(seeds).size], [0, 3]);

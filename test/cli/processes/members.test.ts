@@ -74,6 +74,17 @@ describe('the actors of a run', () => {
     assert.deepEqual(await flags(64), ['--lora-alpha=64']);
   });
 
+  it('the backend and the actors of a model that does not ship give freed memory back', async () => {
+    const limits = async (modelDir?: string) => {
+      const config = { ...UpConfig.parse({}), modelDir };
+      const members = [backendMember(config, places), workerMembers(config, places).at(-1)!];
+      const commands = await Promise.all(members.map(({ command }) => command()));
+      return commands.map(({ env }) => env?.['MALLOC_MMAP_THRESHOLD_']);
+    };
+    assert.deepEqual(await limits(), [undefined, undefined]);
+    assert.deepEqual(await limits('/models/large'), ['1048576', '1048576']);
+  });
+
   it('the actors of a run are told how to adopt versions if the run was', async () => {
     const adoption = async (flags: Partial<UpConfig>) => {
       const { args } = await workerMembers({ ...UpConfig.parse({}), ...flags }, places)
