@@ -210,10 +210,14 @@ export interface NextSteps {
   readonly folder: string; // of the run, absolute
   readonly runsDir: string; // as the flag has it
   readonly modelDir?: string | undefined; // if it is not the embedded model's
+  readonly finalRateShare?: unknown; // as the run was given it
 }
 
 /** @returns a line for each, with the command to type. */
-export function nextText(summary: Summary, { folder, runsDir, modelDir }: NextSteps): string {
+export function nextText(
+  summary: Summary,
+  { folder, runsDir, modelDir, finalRateShare }: NextSteps,
+): string {
   const { run, steps } = summary;
   const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${runsDir}`;
   const which = `--run ${run}${elsewhere}`;
@@ -237,8 +241,8 @@ export function nextText(summary: Summary, { folder, runsDir, modelDir }: NextSt
             `npm start -- --from ${run}${elsewhere}${model}, with this run's flags of task and prompt`,
           ],
         ] as [string, string][])),
-    // A resumed run would fail again for the same reason.
-    ...(isGivenUp
+    // A resumed run would fail again for the same reason, or have no learning rate left.
+    ...(isGivenUp || (limit !== undefined && finalRateShare === 0)
       ? []
       : [['continue', `${start} ${which} --resume${limit ?? ''}`] as [string, string]]),
   ];

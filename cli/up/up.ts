@@ -123,7 +123,7 @@ export async function up(
       }
     }
   }
-  return await conclude(folder, earlierTime, config, screen, stop);
+  return await conclude(folder, earlierTime, request, screen, stop);
 }
 
 /** The request; for a resumed run, merged with its stored settings. */
@@ -149,7 +149,7 @@ function openScreen(json: boolean, env: Environment): Screen {
 async function conclude(
   folder: RunFolder,
   earlierTime: number | undefined,
-  { json, runsDir, modelDir }: UpConfig,
+  { config: { json, runsDir, modelDir }, settings: { finalRateShare } }: UpRequest,
   screen: Screen,
   stop: StopSignals,
 ): Promise<number> {
@@ -167,7 +167,7 @@ async function conclude(
   const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else {
-    const next = nextText(summary, { folder: folder.path, runsDir, modelDir });
+    const next = nextText(summary, { folder: folder.path, runsDir, modelDir, finalRateShare });
     screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
   }
   return exitCode ?? (isGivenUp ? givenUpCode : 0);

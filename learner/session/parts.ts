@@ -263,6 +263,7 @@ export function makeParts(
     },
     () => clock.seconds - secondsBefore,
   );
+  learningRates.checkStart(log);
   return {
     changes,
     idle,

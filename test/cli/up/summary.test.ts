@@ -106,8 +106,8 @@ describe('the summary', () => {
   });
 
   it('the summary names the folder of the results and the commands for the next steps', () => {
-    const next = (over: object, runsDir = 'runs') =>
-      nextText({ ...summary, ...over }, { folder: '/x/runs/r', runsDir });
+    const next = (over: object, runsDir = 'runs', finalRateShare?: number) =>
+      nextText({ ...summary, ...over }, { folder: '/x/runs/r', runsDir, finalRateShare });
     const text = next({ reason: 'max_steps' });
     assert.match(text, /^ {2}results +\/x\/runs\/r: metrics\.jsonl/);
     for (const command of ['dashboard', 'report', 'eval']) {
@@ -117,6 +117,9 @@ describe('the summary', () => {
     assert.match(next({ reason: 'max_minutes' }), /--resume --max-minutes 5$/);
     assert.match(next({ reason: 'stopped' }, '/y'), /eval --run r --runs-dir \/y\n.*--resume$/);
     assert.doesNotMatch(next({ drought: { groups: 9, reward: 1 } }), /--resume/);
+    // No learning rate is left, but for a run that has not reached its end.
+    assert.doesNotMatch(next({ reason: 'max_steps' }, 'runs', 0), /--resume/);
+    assert.match(next({ reason: 'stopped' }, 'runs', 0), /--resume$/);
   });
 
   it('the summary of a run on examples has their loss, and the command that starts reinforcement learning', () => {
