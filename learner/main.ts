@@ -22,7 +22,7 @@ import { chooseModel, readConfig, settleConfig } from './checkpoints/run-identit
 import { assertKnownToNats, findTraces } from './checkpoints/traces.js';
 import { Meter } from './cost/meter.js';
 import { RunWatch } from './report/run-watch.js';
-import { summarize } from './report/summary.js';
+import { summarize, writeSummary } from './report/summary.js';
 import { withRecovery } from './session/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
 import { canaryTexts } from './publish/canary-texts.js';
@@ -167,9 +167,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   const summary = summarize({ run: settings.run, wallSeconds, ...result });
   // The event comes first: a learner that has lost its lease is refused here and leaves the file to its successor.
   await broker.events.emit({ v: 1, at: Date.now(), kind: 'end', summary });
-  await writeWhenRoom('summary.json', { log, signal }, () =>
-    writeFile(join(runDir, 'summary.json'), `${JSON.stringify(summary, undefined, 2)}\n`),
-  );
+  await writeSummary(runDir, summary, { log, signal });
   log.info({ reason: result.reason }, 'ended');
   process.stdout.write(`${JSON.stringify(summary)}\n`);
   const message = giveUpText(settings, result);

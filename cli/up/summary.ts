@@ -33,7 +33,7 @@ export const Summary = z.looseObject({
       examples: count,
       leftOut: count.optional(),
       epochs: z.number().nonnegative(),
-      nll: z.number(), // nats per token
+      nll: z.number().optional(), // nats per token; absent: the session trained no step
       heldOutNll: z.number().optional(),
     })
     .optional(),
@@ -150,10 +150,13 @@ function ofExamples({ supervised, tokensPerSecond }: Summary): [string, string][
   if (supervised === undefined) return [];
   const { examples, leftOut, epochs, nll, heldOutNll } = supervised;
   const without = leftOut === undefined ? '' : `; ${leftOut} without a solution to learn from`;
-  const heldOut = heldOutNll === undefined ? '' : `, ${heldOutNll.toFixed(3)} held out`;
+  const known = [
+    ...(nll === undefined ? [] : [`${nll.toFixed(3)} nats per token of the last step`]),
+    ...(heldOutNll === undefined ? [] : [`${heldOutNll.toFixed(3)} held out`]),
+  ];
   return [
     ['examples', `${examples}, ${epochs.toFixed(2)} epochs${without}`],
-    ['nll', `${nll.toFixed(3)} nats per token of the last step${heldOut}`],
+    ...(known.length === 0 ? [] : [['nll', known.join(', ')] as [string, string]]),
     ['speed', `${Math.round(tokensPerSecond)} trained tokens/s`],
   ];
 }

@@ -1,3 +1,6 @@
+import { access, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type RoomWait, writeWhenRoom } from '../../shared/service/telemetry/disk-room.js';
 import type { Bill } from '../cost/bill.js';
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
@@ -13,7 +16,7 @@ export interface SupervisedResult {
   readonly examples: number; // trained on, over all epochs
   readonly leftOut?: number; // problems without a solution to learn from, over all epochs, if there are any
   readonly epochs: number;
-  readonly nll: number; // of the last step's examples, nats per token
+  readonly nll?: number; // of the last step's examples, nats per token, if this session has trained it
   readonly heldOutNll?: number; // of the examples that were held out, if there are any
 }
 
@@ -78,6 +81,27 @@ export function summarize(input: SummaryInput): Record<string, unknown> {
     },
     eval: evals(before, after),
   };
+}
+
+/**
+ * Writes `summary.json` to the run's folder. A session deletes the file before it records its first step, so one that
+ * is there now has the result of an earlier session on the same weights. It stays if this session was stopped, which
+ * has trained nothing then, and measured nothing at its end.
+ */
+export async function writeSummary(
+  runDir: string,
+  summary: Record<string, unknown>,
+  wait: RoomWait,
+): Promise<void> {
+  const path = join(runDir, 'summary.json');
+  const hasEarlier = await access(path).then(
+    () => true,
+    () => false,
+  );
+  if (hasEarlier && summary['reason'] === 'stopped') return;
+  await writeWhenRoom('summary.json', wait, () =>
+    writeFile(path, `${JSON.stringify(summary, undefined, 2)}\n`),
+  );
 }
 
 /** Exact-solve rates before and after: at the training temperature, and of the most probable answer. */

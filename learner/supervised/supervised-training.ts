@@ -94,7 +94,7 @@ export class SupervisedTraining implements TrainingLoop {
   #publishedVersion: number;
   #retired: Promise<void> = Promise.resolve();
   #failure: { readonly step: number; readonly reason: string } | undefined;
-  #result: SupervisedResult | undefined;
+  #result: SupervisedResult;
 
   constructor(options: SupervisedOptions) {
     const { start } = options;
@@ -102,6 +102,7 @@ export class SupervisedTraining implements TrainingLoop {
     this.#events = new StepEvents(options);
     this.#sent = this.#confirmed = start;
     this.#publishedVersion = start.version;
+    this.#result = this.#resultAt(start);
   }
 
   get position(): Position {
@@ -109,8 +110,8 @@ export class SupervisedTraining implements TrainingLoop {
     return { step, version, isComplete: this.#isComplete, counts: countsAt(this.#confirmed) };
   }
 
-  /** What was trained in all, and how well the examples are known; undefined before the first step. */
-  get result(): SupervisedResult | undefined {
+  /** What was trained in all, also by earlier sessions, and how well this one has found the examples known. */
+  get result(): SupervisedResult {
     return this.#result;
   }
 
@@ -209,7 +210,7 @@ export class SupervisedTraining implements TrainingLoop {
   }
 
   async #confirm(sent: SentStep, before: Promise<void>): Promise<void> {
-    const { plan, changes } = this.#options;
+    const { changes } = this.#options;
     const { step, version, place, leftOut, saved } = sent;
     const trained = together(await Promise.all(sent.passes));
     const optimized = await sent.optimized;
@@ -227,14 +228,13 @@ export class SupervisedTraining implements TrainingLoop {
     trainedExamples.inc(trained.examples);
     this.#options.account.learn(trained.tokens + trained.promptTokens);
     changes.notify();
-    const epochs = plan.epochsAt(place);
-    const report = supervisedStats.record({ trained, heldOut, epochs });
+    const result = this.#resultAt(this.#confirmed);
+    const report = supervisedStats.record({ trained, heldOut, epochs: result.epochs });
     this.#result = {
-      examples: place - leftOut,
-      ...(leftOut > 0 && { leftOut }),
-      epochs,
+      ...this.#result,
+      ...result,
       nll: nll(trained),
-      ...(heldOut === undefined ? heldOutOf(this.#result) : { heldOutNll: nll(heldOut) }),
+      ...(heldOut !== undefined && { heldOutNll: nll(heldOut) }),
     };
     const event = this.#events.make({ step, version }, report, [optimized]);
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
@@ -251,7 +251,7 @@ export class SupervisedTraining implements TrainingLoop {
     const heldOut = stop.aborted || step === 0 ? undefined : this.#measure();
     const published = version > this.#publishedVersion ? this.#publish(step, version) : undefined;
     const state = checkpointer.save(step);
-    if (heldOut !== undefined && this.#result !== undefined) {
+    if (heldOut !== undefined) {
       this.#result = { ...this.#result, heldOutNll: nll(await heldOut) };
     }
     await published;
@@ -262,6 +262,11 @@ export class SupervisedTraining implements TrainingLoop {
     const last: Candidate = { step, state, consumed: this.#consumed() };
     await this.#trial.end(last);
     this.#retire();
+  }
+
+  #resultAt({ place, leftOut }: Point): SupervisedResult {
+    const epochs = this.#options.plan.epochsAt(place);
+    return { examples: place - leftOut, ...(leftOut > 0 && { leftOut }), epochs };
   }
 
   /** What the weights of the newest confirmed step have consumed: all examples before their place. */
@@ -295,10 +300,6 @@ export class SupervisedTraining implements TrainingLoop {
 }
 
 const atTemperature1 = { temperature: 1 };
-
-function heldOutOf(before: SupervisedResult | undefined): Pick<SupervisedResult, 'heldOutNll'> {
-  return before?.heldOutNll === undefined ? {} : { heldOutNll: before.heldOutNll };
-}
 
 /** Examples in the place of groups: each was issued and trained once, or is dead because it was left out. */
 function countsAt({ place, leftOut }: Point): GroupCounts {

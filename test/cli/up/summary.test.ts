@@ -129,6 +129,8 @@ describe('the summary', () => {
     assert.match(text, /examples +96, 1\.50 epochs\n/);
     assert.match(text, /nll +0\.440 nats per token of the last step, 0\.512 held out\n/);
     assert.doesNotMatch(text, /staleness|rollouts/);
+    const untrained = summaryText({ ...summary, supervised: { ...supervised, nll: undefined } });
+    assert.match(untrained, /nll +0\.512 held out\n/); // a resumed run without a step left
     const lacking = summaryText({ ...summary, supervised: { ...supervised, leftOut: 3 } });
     assert.match(lacking, /examples +96, 1\.50 epochs; 3 without a solution to learn from\n/);
     const next = nextText(
