@@ -257,11 +257,15 @@ export class GroupReceiver {
     const { value: scored, seq, trace } = delivery;
     const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
       this.#options;
-    brokenPolicy.arrived(scored.group);
+    const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
+    const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     void this.#options.versionAudit.consider(scored.group);
     void this.#options.selection.solved(scored);
-    const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
-    const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
+    // The group of a quarantined actor is refused, so it is no evidence of what others can send or learn from.
+    if (!isQuarantined) {
+      brokenPolicy.arrived(scored.group);
+      if (hasVariance) noSignalStreak.admitted(scored);
+    }
     if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {
       admission.table.skip(order);
       groupStats.skipped(scored);
@@ -273,7 +277,6 @@ export class GroupReceiver {
       const arrival = { arrivedAtVersion: admission.version, arrivedAt: Date.now(), trace };
       const group = { scored, seq, sampledBy, ...arrival };
       admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
-      if (hasVariance) noSignalStreak.admitted(scored);
     }
     changes.notify();
   }

@@ -52,6 +52,7 @@ class Bench {
     ...{ groupsPerBatch: 2, firstVersion: 0, log: silent },
     isBroken: () => Promise.resolve(true),
   });
+  readonly noSignalStreak = new NoSignalWatch(0);
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
   readonly unanswered: string[] = []; // tickets that ended without a message
@@ -98,7 +99,7 @@ class Bench {
       account: this.account,
       changes: this.#changes,
       groupStats: this.groupStats,
-      noSignalStreak: new NoSignalWatch(0),
+      noSignalStreak: this.noSignalStreak,
       brokenPolicy: this.brokenPolicy,
       onUnanswered: ({ ticketId, attempt, problemId }, reason) => {
         this.unanswered.push(`${readableId(ticketId)}.${attempt} of ${problemId}: ${reason}`);
@@ -655,6 +656,24 @@ describe('the group receiver and a quarantined actor', () => {
     await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
     assert.equal(bench.states[0], '0 arrived');
     assert.deepEqual(bench.admission.refuseStale(isExcluded), []);
+  });
+});
+
+describe('the group receiver and the streaks that end a run', () => {
+  it('only the group of an actor that is not quarantined ends them', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    await bench.deliver(bench.group(0, ['1', '1']));
+    bench.brokenPolicy.died(0, bench.admission.table);
+    const streaks = () => [
+      bench.noSignalStreak.noSignalStreak.groups,
+      bench.brokenPolicy.breakage.groups,
+    ];
+    const scored = bench.group(1);
+    await bench.deliver({ ...scored, group: { ...scored.group, actor: 'tamperer' } });
+    assert.deepEqual(streaks(), [1, 1]);
+    await bench.deliver(bench.group(2));
+    assert.deepEqual(streaks(), [0, 0]);
   });
 });
 
