@@ -37,7 +37,10 @@ export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correct
 export interface PreparedMinibatch {
   readonly data: readonly Datum[]; // one per rollout
   readonly rollouts: readonly PassedRollout[];
-  /** One per rollout; `sides` is -1 for a token masked below the bounds, 1 above, 0 for one that is kept. */
+  /**
+   * One per rollout, of the tokens that the law allows; `sides` is -1 for a token masked below the bounds, 1 above, 0 for
+   * one that is kept.
+   */
   readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
   readonly advantages: readonly Float64Array[]; // [B][T] before any correction
   readonly law: StalenessBound;
@@ -125,6 +128,11 @@ export async function prepareMinibatches(
     return datumOf(loss.name, promptTokens, tokens, masked ?? inputs, own);
   });
 
+  const ofTrained = corrected?.map(({ weights, sides }, i) => {
+    const isTrained = (_: number, t: number) => fresh[i]?.[t] !== 0;
+    return { weights: weights.filter(isTrained), sides: sides.filter(isTrained) };
+  });
+
   let end = 0;
   return minibatches.map((minibatch) => {
     const start = end;
@@ -132,7 +140,7 @@ export async function prepareMinibatches(
     return {
       data: data.slice(start, end),
       rollouts: rollouts.slice(start, end),
-      corrected: corrected?.slice(start, end).map(({ weights, sides }) => ({ weights, sides })),
+      corrected: ofTrained?.slice(start, end),
       advantages: advantages.slice(start, end),
       terms,
       law,

@@ -153,6 +153,36 @@ describe('a step on groups whose tokens are of several versions', () => {
     assert(!isSent);
   });
 
+  it('the figures of a mask and of weights describe the tokens that are trained on', async () => {
+    const law = { version: 3, maxStepsOffPolicy: 1, rewinds: [] };
+    const config = {
+      ...configOf({ loss: 'cispo', normalization: 'none', mask: true }),
+      maxStepsOffPolicy: 1,
+    };
+    config.correction = { ...config.correction, weights: { kind: 'token', cap: 2 } };
+    // Two tokens far below the policy in training, but beyond the bound, and two that it would sample as they were.
+    const scored = groupOf(Array.from({ length: 3 }, () => [1, 3].map((by) => [by, 2])));
+    for (const { behaviorLogprobs } of scored.group.rollouts) {
+      behaviorLogprobs.forEach((_, t) => {
+        behaviorLogprobs[t] = t < 2 ? -8 : -1 - (promptLength - 1 + t) / 16;
+      });
+    }
+    const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [[scored]], law);
+    const result = await sendMinibatch(run, config, prepared!);
+    const group = { scored, seq: 1, sampledBy: [1, 3], arrivedAtVersion: 3 };
+    const report = reportStep(config, 3, [{ group, staleness: 2, substep: 0 }], [result]);
+    const keys = ['mask/low_share', 'mask/high_share', 'weights/mean', 'weights/capped_share'];
+    assert.deepEqual(
+      ['stale_tokens/count', ...keys].map((key) => report[key]),
+      [6, 0, 0, 1, 0],
+    );
+    // The account adds the tokens beyond the bound to these.
+    assert.deepEqual(
+      result.corrected!.map(({ sides }) => [...sides]),
+      Array.from({ length: 3 }, () => [0, 0]),
+    );
+  });
+
   it('the report of a step counts the masked tokens, and describes the others', async () => {
     const law = { version: 5, maxStepsOffPolicy: 2, rewinds: [] };
     const config = configOf({ loss: 'cispo', normalization: 'none', mask: false });
