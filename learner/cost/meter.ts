@@ -37,16 +37,23 @@ export class Meter {
    *
    * @param usage of the restored checkpoint.
    * @param newest the metrics of the newest step in the run's events, which the checkpoint may not contain: those of
-   *   its tokens that the checkpoint lacks were trained in steps that a crash undid.
+   *   its tokens that the checkpoint lacks were trained in steps that a crash undid. The metrics do not have the tokens
+   *   of trained prompts apart, so `undone` lacks these; those of examples include their prompts.
    */
   resume(usage: Usage | undefined, newest: Readonly<Record<string, number>> = {}): void {
     if (usage === undefined) return;
     const of = (key: string): number => newest[key] ?? 0;
-    const lost = Math.max(0, of('run_tokens/trained') - usage.tokens.trained);
+    const { trained, examples = 0 } = usage.tokens;
+    const lost =
+      Math.max(0, of('run_tokens/trained') - trained) +
+      Math.max(0, of('run_tokens/examples') - examples);
     const [ours, theirs] = [this.#totals, usage.meter];
     const seconds = (role: keyof Roles) =>
       Math.max(ours.seconds[role], theirs.seconds[role], of(`held_seconds/${role}`));
-    const reasons = [...Object.keys(ours.abandoned), ...Object.keys(theirs.abandoned)];
+    const seen = Object.fromEntries(
+      WasteReason.options.map((reason) => [reason, of(`run_tokens_wasted/cancelled_${reason}`)]),
+    );
+    const reasons = Object.keys({ ...ours.abandoned, ...theirs.abandoned, ...seen });
     this.#totals = {
       seconds: {
         sampler: seconds('sampler'),
@@ -56,10 +63,12 @@ export class Meter {
       evaluated: Math.max(ours.evaluated, theirs.evaluated, of('run_tokens/evaluated')),
       evaluatedPrompts: Math.max(ours.evaluatedPrompts, theirs.evaluatedPrompts),
       abandoned: Object.fromEntries(
-        reasons.map((reason) => [
-          reason,
-          Math.max(ours.abandoned[reason] ?? 0, theirs.abandoned[reason] ?? 0),
-        ]),
+        reasons
+          .map((reason): [string, number] => {
+            const totals = [ours.abandoned, theirs.abandoned, seen];
+            return [reason, Math.max(...totals.map((total) => total[reason] ?? 0))];
+          })
+          .filter(([, tokens]) => tokens > 0),
       ),
       undone: Math.max(ours.undone, Math.max(theirs.undone, of('run_tokens/undone')) + lost),
     };

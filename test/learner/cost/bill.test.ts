@@ -119,4 +119,23 @@ describe('the meter of a run', () => {
     assert.equal(evaluated, 200_500);
     assert.deepEqual(abandoned, { stale: 60_000 });
   });
+
+  it('the meter keeps what actors gave up after the checkpoint, by reason', () => {
+    const meter = new Meter(() => 0);
+    const newest = {
+      'run_tokens_wasted/stale': 900_000, // of groups that the learner had, which the queue has again
+      'run_tokens_wasted/cancelled_stale': 61_000,
+      'run_tokens_wasted/cancelled_returned': 7,
+    };
+    for (let restart = 0; restart < 2; restart += 1) meter.resume(usage, newest);
+    assert.deepEqual(meter.totals.abandoned, { stale: 61_000, returned: 7 });
+  });
+
+  it('the meter counts the examples of steps that a crash undid', () => {
+    const meter = new Meter(() => 0);
+    const tokens = { ...usage.tokens, trained: 0, examples: 1_000 };
+    const newest = { 'run_tokens/trained': 0, 'run_tokens/examples': 1_500 };
+    meter.resume({ ...usage, tokens }, newest);
+    assert.equal(meter.totals.undone, 1_000 + 500);
+  });
 });
