@@ -1,5 +1,5 @@
 import { Counter, Gauge } from 'prom-client';
-import type { EvalEvent } from '../report/history.js';
+import type { History } from '../report/history.js';
 import { evalsJournal, Journal } from '../report/journal.js';
 import { StatTable } from '../report/stat-table.js';
 import type { Evaluation } from '../settings/run-control.js';
@@ -195,7 +195,7 @@ export interface OpenEvaluationsOptions {
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
   readonly newestVersion: () => number;
   readonly isQuarantined: (actor: string) => boolean;
-  readonly past: readonly EvalEvent[];
+  readonly past: Pick<History, 'evals' | 'undoneVersions'>;
   readonly version: number; // at the start of this session
   readonly onResult: (result: EvalResult) => Promise<void>;
   readonly scope: TaskScope;
@@ -209,7 +209,8 @@ export async function openEvaluations(
 ): Promise<{ evaluations: Evaluations; evaluator: Evaluator }> {
   const { settings, config, dataset, runDir, broker, past, version, signal, log } = options;
   const { evalProblems, evalSamples: samples, evalEveryVersions } = settings;
-  const journal = await Journal.open(runDir, evalsJournal, past, version - 1, { log, signal });
+  const isKept = (evaluated: number) => evaluated < version && !past.undoneVersions.has(evaluated);
+  const journal = await Journal.open(runDir, evalsJournal, past.evals, isKept, { log, signal });
   await broker.clearQueue('tickets.eval'); // tickets of evaluations that an earlier session did not finish
   const problems = dataset.test.slice(0, evalProblems);
   const { publish, newestVersion, isQuarantined } = options;
@@ -225,7 +226,7 @@ export async function openEvaluations(
   const evaluations = new Evaluations({
     evaluator,
     everyVersions: evalProblems === 0 ? 0 : evalEveryVersions,
-    last: past.at(-1)?.result,
+    last: past.evals.at(-1)?.result,
     watch: (evaluation) => options.scope.track(evaluation),
     emit: async (result) => {
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;

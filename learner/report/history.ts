@@ -7,7 +7,8 @@ export type EvalEvent = Extract<RunEvent, { kind: 'eval' }>;
 /** The past of a run up to the restored weights. */
 export interface History {
   readonly steps: readonly StepEvent[]; // one a step, rising
-  readonly evals: readonly EvalEvent[]; // in order of creation
+  readonly evals: readonly EvalEvent[]; // of these weights and those before, in order of creation
+  readonly undoneVersions: ReadonlySet<number>; // of steps that a crash rolled back
   readonly newest: StepEvent | undefined; // step, also one that the restored weights lack
 }
 
@@ -25,21 +26,41 @@ export async function readHistory(
 ): Promise<History> {
   const seen = new AbortController();
   const steps = new Map<number, StepEvent>();
+  const made = new Set<number>(); // versions
   const evals: EvalEvent[] = [];
   let newest: StepEvent | undefined;
   for await (const event of events.read(seen.signal)) {
     if (event.kind === 'step') {
       steps.set(event.step, event);
+      made.add(event.version);
       newest = event;
     } else if (event.kind === 'eval') evals.push(event);
     else if (event.kind === 'version' && event.version === announced) break;
   }
   seen.abort();
+  const kept = [...steps.values()].filter(({ step }) => step <= until);
+  const undoneVersions = made;
+  for (const { version } of kept) undoneVersions.delete(version);
   return {
-    steps: [...steps.values()].filter(({ step }) => step <= until).sort((a, b) => a.step - b.step),
-    evals,
+    steps: kept.sort((a, b) => a.step - b.step),
+    evals: evals.filter(({ result }) => !undoneVersions.has(result.version)),
+    undoneVersions,
     newest,
   };
+}
+
+/**
+ * The evaluation of the weights that the run began with; undefined if there was none.
+ *
+ * @param until the last step that the restored weights contain.
+ */
+export function firstEvaluation(
+  { steps, evals }: Pick<History, 'steps' | 'evals'>,
+  until: number,
+): EvalEvent['result'] | undefined {
+  // A run starts with version 0. It has later versions of the same weights if it was resumed before its first step.
+  const first = until === 0 ? Infinity : steps[0]?.step === 1 ? steps[0].version : 1;
+  return evals.find(({ result }) => result.version < first)?.result;
 }
 
 /**

@@ -34,21 +34,21 @@ export class Journal<Event> {
   /**
    * Writes the events so far, and the lines of the existing file that the events lack.
    *
-   * @param until key of the last entry that the restored weights contain: higher ones were rolled back.
+   * @param isKept whether the restored weights contain the entry with a key: others were rolled back.
    * @param wait how long to wait for free disk space, here and in `append`.
    */
   static async open<Event>(
     runDir: string,
     kind: JournalKind<Event>,
     events: readonly Event[],
-    until: number,
+    isKept: (key: number) => boolean,
     wait: RoomWait,
   ): Promise<Journal<Event>> {
     const path = join(runDir, kind.name);
     const before = linesOf(await textOf(path), kind.key);
     const lines = linesOf(events.map((event) => lineOf(kind, event)).join(''), kind.key);
     const known = new Set(lines.map(({ key }) => key));
-    lines.push(...before.filter(({ key }) => key <= until && !known.has(key)));
+    lines.push(...before.filter(({ key }) => isKept(key) && !known.has(key)));
     lines.sort((a, b) => a.key - b.key);
     const kept = new Set(lines.map(({ id }) => id));
     const undone = before.filter(({ id }) => !kept.has(id));

@@ -8,7 +8,14 @@ import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Meter } from '../cost/meter.js';
 import { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
-import { pastScores, readHistory, type StepEvent, noSteps, withStep } from '../report/history.js';
+import {
+  firstEvaluation,
+  noSteps,
+  pastScores,
+  readHistory,
+  type StepEvent,
+  withStep,
+} from '../report/history.js';
 import { DivergenceWatch } from '../stop/divergence-watch.js';
 import { openEvaluations } from '../evaluation/evaluations.js';
 import { ShareWatch } from '../report/run-watch.js';
@@ -104,7 +111,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     publish: (ticket, signal) => queues.publish(ticket, signal),
     newestVersion: () => publisher.newestVersion,
     isQuarantined: (actor) => audit.isQuarantined(actor),
-    past: past.evals,
+    past,
     version,
     onResult: (result) => checkpointer.scored(stepOf(result.version), result.sampled),
     signal: AbortSignal.any([stop, scope.signal]),
@@ -210,7 +217,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   queues.handleEvaluations(evaluator);
   try {
     // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
-    const first = past.evals[0]?.result ?? (step === 0 ? evaluate() : undefined);
+    const first = past.first ?? (step === 0 ? evaluate() : undefined);
     const before = scope.track(Promise.resolve(first));
     const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
     const after = ending.reason === 'diverged' ? undefined : await evaluate();
@@ -243,8 +250,9 @@ async function openPast(
   for (const { metrics } of steps) limiter.adaptBound(metrics);
   return {
     ...rest,
+    first: firstEvaluation({ steps, evals: rest.evals }, step),
     scores: pastScores({ steps, evals: rest.evals }),
-    metricsFile: await Journal.open(runDir, metricsJournal, steps, step, {
+    metricsFile: await Journal.open(runDir, metricsJournal, steps, (trained) => trained <= step, {
       log,
       signal: AbortSignal.any([stop, scope.signal]),
     }),

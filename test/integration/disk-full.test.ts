@@ -41,7 +41,10 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
   it('a file on a full disk gets each line once and whole when there is space again', async (context) => {
     using disk = await smallDisk(context, 200_000);
     if (disk === undefined) return;
-    const journal = await Journal.open(disk.folder, kind, [1], 1, { log: silent, signal: never });
+    const journal = await Journal.open(disk.folder, kind, [1], () => true, {
+      log: silent,
+      signal: never,
+    });
     disk.fill(); // to the end of a page, so that the next line is torn
     const appended = journal.append(2).then(() => journal.append(3));
     await until(() => /^the disk is full: cannot write numbers/.test(diskTrouble() ?? ''));
@@ -56,7 +59,7 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
     if (disk === undefined) return;
     const stop = new AbortController();
     const wait = { log: silent, signal: stop.signal };
-    const journal = await Journal.open(disk.folder, kind, [1], 1, wait);
+    const journal = await Journal.open(disk.folder, kind, [1], () => true, wait);
     disk.fill();
     const appended = journal.append(2);
     await until(() => diskTrouble() !== undefined);

@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { register } from 'prom-client';
 import { Checkpointer } from '../../learner/checkpoints/checkpointer.js';
-import { readHistory, noSteps, withStep } from '../../learner/report/history.js';
+import {
+  type EvalEvent,
+  firstEvaluation,
+  noSteps,
+  readHistory,
+  type StepEvent,
+  withStep,
+} from '../../learner/report/history.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import { summarize } from '../../learner/report/summary.js';
 import type { Bill } from '../../learner/cost/bill.js';
@@ -257,22 +264,28 @@ describe('the checkpointer', () => {
 });
 
 describe('the history of a run', () => {
-  const step = (n: number, reward: number): RunEvent => ({
+  const step = (n: number, reward: number, version = n): StepEvent => ({
     v: 1,
     at: n,
     kind: 'step',
     step: n,
-    version: n,
+    version,
     metrics: { reward },
+  });
+  const evaluated = (version: number): EvalEvent => ({
+    ...{ v: 1, at: 0, kind: 'eval', result: evalResult({ version }) },
   });
 
   it('the history ends at the announced version, without the steps that a crash rolled back', async () => {
     const events: RunEvent[] = [
       { v: 1, at: 0, kind: 'version', version: 0 },
-      { v: 1, at: 0, kind: 'eval', result: evalResult() },
+      evaluated(0),
       ...[step(1, 0.1), step(2, 0.2), step(3, 0.3)],
+      evaluated(3),
       { v: 1, at: 9, kind: 'version', version: 4 },
-      ...[step(2, 0.25), step(3, 0.35)],
+      evaluated(4),
+      ...[step(2, 0.25, 5), step(3, 0.35, 6)],
+      ...[evaluated(5), evaluated(6)],
       { v: 1, at: 9, kind: 'version', version: 7 },
     ];
     async function* read() {
@@ -280,8 +293,21 @@ describe('the history of a run', () => {
       await new Promise(() => undefined); // live from here: reading would never end
     }
     const history = await readHistory({ read } as never, 7, 2);
-    assert.deepEqual(history.steps, [step(1, 0.1), step(2, 0.25)]);
-    assert.deepEqual(history.evals, [events[1]]);
+    assert.deepEqual(history.steps, [step(1, 0.1), step(2, 0.25, 5)]);
+    // Version 4 is that of step 1, published again.
+    assert.deepEqual(history.evals, [evaluated(0), evaluated(4), evaluated(5)]);
+    assert.deepEqual([...history.undoneVersions], [2, 3, 6]);
+  });
+
+  it('the first evaluation is that of the weights which the run began with', () => {
+    const steps = [step(1, 0.1, 3), step(2, 0.2, 4)];
+    const of = (from: readonly StepEvent[], until: number, ...versions: number[]) =>
+      firstEvaluation({ steps: from, evals: versions.map(evaluated) }, until)?.version;
+    assert.equal(of(steps, 2, 0, 4), 0);
+    assert.equal(of(steps, 2, 2, 4), 2); // resumed twice before its first step
+    assert.equal(of(steps, 2, 3, 4), undefined);
+    assert.equal(of([], 0, 1), 1);
+    assert.equal(of(steps.slice(1), 2, 2), undefined); // it may be that of a step whose event is lost
   });
 });
 

@@ -26,7 +26,7 @@ export interface History {
 /** The history built from a run's events. */
 export class EventHistory implements History {
   readonly steps: StepPoint[] = [];
-  readonly evals: EvalPoint[] = [];
+  evals: EvalPoint[] = [];
   readonly quarantined: string[] = [];
   summary: Readonly<Record<string, unknown>> | undefined;
 
@@ -35,8 +35,12 @@ export class EventHistory implements History {
     switch (event.kind) {
       case 'step': {
         const { step, version, at, metrics } = event;
-        dropFrom(this.steps, (known) => known.step >= step);
+        const undone = dropFrom(this.steps, (known) => known.step >= step);
         dropFrom(this.evals, (known) => known.version > version);
+        if (undone.length > 0) {
+          const versions = new Set(undone.map((known) => known.version));
+          this.evals = this.evals.filter((known) => !versions.has(known.version));
+        }
         this.steps.push({ step, version, at, metrics });
         break;
       }
@@ -63,6 +67,9 @@ export class EventHistory implements History {
   }
 }
 
-function dropFrom<T>(items: T[], isOutdated: (item: T) => boolean): void {
-  while (items.length > 0 && isOutdated(items.at(-1)!)) items.pop();
+/** Drops the outdated items at the end, and returns them. */
+function dropFrom<T>(items: T[], isOutdated: (item: T) => boolean): T[] {
+  let kept = items.length;
+  while (kept > 0 && isOutdated(items[kept - 1]!)) kept -= 1;
+  return items.splice(kept);
 }

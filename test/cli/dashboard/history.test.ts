@@ -4,8 +4,8 @@ import { EventHistory } from '../../../cli/dashboard/run/history.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
 import { evalResult } from '../../support/messages.js';
 
-const step = (number: number, reward = 0): RunEvent => ({
-  ...{ v: 1, at: 1_000 * number, kind: 'step', step: number, version: number },
+const step = (number: number, reward = 0, version = number): RunEvent => ({
+  ...{ v: 1, at: 1_000 * number, kind: 'step', step: number, version },
   metrics: { 'env/all/reward/total': reward },
 });
 const evaluation = (version: number): RunEvent => ({
@@ -43,6 +43,15 @@ describe('the history of a run', () => {
       ],
     );
     assert.deepEqual(history.evals, []);
+  });
+
+  it('the history of a run drops the evaluations of such steps, whatever versions come after them', () => {
+    const before = [evaluation(0), step(1), step(2), step(3), evaluation(3)];
+    const { evals } = after(...before, evaluation(4), step(2, 0, 5), evaluation(5)); // 4 is version 1 again
+    assert.deepEqual(
+      evals.map(({ version }) => version),
+      [0, 4, 5],
+    );
   });
 
   it('the history of a run is complete at its end, and continues if the run is resumed', () => {

@@ -1,11 +1,19 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { register } from 'prom-client';
-import { Evaluations } from '../../../learner/evaluation/evaluations.js';
+import {
+  Evaluations,
+  openEvaluations,
+  type OpenEvaluationsOptions,
+} from '../../../learner/evaluation/evaluations.js';
+import { TaskScope } from '../../../shared/base/task-scope.js';
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import { silent } from '../../support/broker.js';
-import { evalResult } from '../../support/messages.js';
+import { evalResult, runConfig } from '../../support/messages.js';
 
 describe('evaluations every 10 steps', () => {
   const [three] = evalResult().byDifficulty;
@@ -147,5 +155,39 @@ describe('evaluations every 10 steps', () => {
       await register.getSingleMetricAsString('rl_eval_lag_steps'),
       /rl_eval_lag_steps 4/,
     );
+  });
+});
+
+describe('evals.jsonl of a run whose steps a crash has rolled back', () => {
+  it('the evaluations of these steps move to evals.undone.jsonl, also once the steps are trained again', async () => {
+    const runDir = await mkdtemp(join(tmpdir(), 'offbeat-evals-'));
+    const never = new AbortController().signal;
+    const versionsIn = async (name: string) =>
+      (await readFile(join(runDir, name), 'utf8').catch(() => ''))
+        .split('\n')
+        .filter((line) => line !== '')
+        .map((line) => (JSON.parse(line) as { version: number }).version);
+    /** Opens the evaluations of a session, as after the events of these evaluations. */
+    const openAt = async (version: number, evaluated: readonly number[], undone: number[] = []) => {
+      await using scope = new TaskScope();
+      const evals = evaluated.map((of) => {
+        return { v: 1, at: of, kind: 'eval', result: evalResult({ version: of }) } as const;
+      });
+      const options = {
+        settings: { evalProblems: 1, evalSamples: 1, evalEveryVersions: 4 },
+        config: runConfig(),
+        dataset: { test: [] },
+        broker: { clearQueue: () => Promise.resolve() },
+        past: { evals, undoneVersions: new Set(undone) },
+        ...{ runDir, version, scope, signal: never, log: silent },
+      };
+      await openEvaluations(options as unknown as OpenEvaluationsOptions);
+      return [await versionsIn('evals.jsonl'), await versionsIn('evals.undone.jsonl')];
+    };
+    assert.deepEqual(await openAt(9, [0, 4, 8]), [[0, 4, 8], []]);
+    // The checkpoint is that of step 5, whose weights are published again as version 9.
+    assert.deepEqual(await openAt(9, [0, 4], [6, 7, 8]), [[0, 4], [8]]);
+    assert.deepEqual(await openAt(15, [0, 4, 12], [6, 7, 8]), [[0, 4, 12], [8]]);
+    await rm(runDir, { recursive: true });
   });
 });

@@ -25,7 +25,7 @@ const lines = async (name: string) =>
     .map((line) => JSON.parse(line) as { step?: number; version: number; time: string });
 const stepsIn = async (name: string) => (await lines(name)).map(({ step }) => step);
 const open = (events: readonly StepEvent[], until: number) =>
-  Journal.open(folder, metricsJournal, events, until, wait);
+  Journal.open(folder, metricsJournal, events, (step) => step <= until, wait);
 
 describe('metricsJournal', () => {
   it('metrics.jsonl has a line for each past and each new event', async () => {
@@ -95,12 +95,14 @@ describe('evalsJournal', () => {
   });
 
   it('evals.jsonl keeps evaluations that only the file has, up to the restored version', async () => {
-    const first = await Journal.open(folder, evalsJournal, [], -1, wait);
+    const openAt = (events: readonly EvalEvent[], until: number) =>
+      Journal.open(folder, evalsJournal, events, (version) => version <= until, wait);
+    const first = await openAt([], -1);
     for (const version of [0, 2, 4]) await first.append(evaluation(version));
-    await Journal.open(folder, evalsJournal, [evaluation(4)], 4, wait);
+    await openAt([evaluation(4)], 4);
     const versions = async (name: string) => (await lines(name)).map(({ version }) => version);
     assert.deepEqual(await versions('evals.jsonl'), [0, 2, 4]);
-    await Journal.open(folder, evalsJournal, [], -1, wait);
+    await openAt([], -1);
     assert.deepEqual(await versions('evals.jsonl'), []);
     assert.deepEqual(await versions('evals.undone.jsonl'), [0, 2, 4]);
   });
