@@ -2,6 +2,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import type { RunConfigStore } from '../../shared/run/run-config-store.js';
+import type { Checkpoint } from '../../shared/wire/ledger.js';
 import { objectOf, type PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 
@@ -52,13 +53,14 @@ export async function findVersion(
   if (version === undefined) {
     throw new UserError(`the run ${store.run} has not published a version yet`);
   }
-  // Read after the version, since a run may make steps meanwhile.
+  // Each is read after the one before, since a run may make steps meanwhile, and writes a step before its checkpoint.
+  const checkpoint = await store.ledger.read();
   const history = await readSteps(store, signal);
   if (sampled !== undefined) {
-    return { config, ...sampled, step: history.stepOf(version), statePath: undefined };
+    const step = hasWeights(checkpoint, version) ? checkpoint.step : history.stepOf(version);
+    return { config, ...sampled, step, statePath: undefined };
   }
 
-  const checkpoint = await store.ledger.read();
   const states = new Map<number, SavedState>();
   for (const state of await savedStates(checkpoint?.statePath)) {
     const made = history.versionOf(state.step);
@@ -74,6 +76,13 @@ export async function findVersion(
   }
   const { step, path: statePath } = state;
   return { config, version, step, samplerPath: undefined, adapter: undefined, statePath };
+}
+
+/** Whether a version has the weights of a checkpoint: as it was saved, or published again since. */
+function hasWeights(checkpoint: Checkpoint | undefined, version: number): checkpoint is Checkpoint {
+  if (checkpoint === undefined) return false;
+  const { version: saved, rewinds = [] } = checkpoint;
+  return saved === version || rewinds.some(({ from, to }) => from === version && to === saved);
 }
 
 /** The version of the saved state with the best evaluation, the newer of equals; a run always keeps it. */
@@ -130,17 +139,22 @@ async function readConfig({ run, config }: Store): Promise<RunConfig> {
   return found;
 }
 
-/** The version that each step made; for a step that was repeated after a crash, the last one. */
+/** The version that each step made, without the steps that were undone by a crash before another was trained. */
 async function readSteps({ events }: Store, signal: AbortSignal) {
-  const versions = new Map([[0, 0]]);
+  const versions: [step: number, version: number][] = [[0, 0]]; // both rising
+  const madeBy = new Map<number, number>(); // step by version, also of undone steps
   for await (const event of events.past(signal)) {
-    if (event.kind === 'step') versions.set(event.step, event.version);
+    if (event.kind !== 'step') continue;
+    const { step, version } = event;
+    while (versions.at(-1)![0] >= step) versions.pop();
+    versions.push([step, version]);
+    madeBy.set(version, step);
   }
   return {
-    versionOf: (step: number): number | undefined => versions.get(step),
+    versionOf: (step: number): number | undefined => versions.find(([made]) => made === step)?.[1],
     /** Restored weights are published as a new version, whose step is the last one made before it. */
     stepOf: (version: number): number =>
-      Math.max(...[...versions].filter(([, made]) => made <= version).map(([step]) => step)),
+      madeBy.get(version) ?? versions.findLast(([, made]) => made <= version)?.[0] ?? 0,
   };
 }
 

@@ -17,6 +17,8 @@ function store(
     config?: () => Promise<RunConfig | undefined>;
     versions?: number[];
     states?: Checkpoint['states'];
+    again?: [step: number, version: number][]; // trained again after a crash
+    saved?: Partial<Checkpoint>;
     fetchAdapter?: (manifest: PolicyManifest) => Promise<Uint8Array>;
   } = {},
 ) {
@@ -36,8 +38,9 @@ function store(
     publishedAt: 0,
   });
   async function* past(): AsyncGenerator<RunEvent> {
-    for (let n = 1; n <= 9; n++) {
-      yield await Promise.resolve({ v: 1, at: n, kind: 'step', step: n, version: n, metrics: {} });
+    const first = Array.from({ length: 9 }, (_, i): [number, number] => [i + 1, i + 1]);
+    for (const [step, version] of [...first, ...(over.again ?? [])]) {
+      yield await Promise.resolve({ v: 1, at: step, kind: 'step', step, version, metrics: {} });
     }
   }
   const newest = () => versions.at(-1);
@@ -59,6 +62,7 @@ function store(
           checkpoint({
             ...{ step: 5, version: 5, statePath: 'tinker://run/weights/state-000005' },
             ...(over.states !== undefined && { states: over.states }),
+            ...over.saved,
           }),
         ),
     },
@@ -96,6 +100,22 @@ describe('the version to be evaluated', () => {
       /retired/,
       'it is still said to be there',
     );
+  });
+
+  it('the step of a version after a crash is that of its weights, not of one that the crash undid', async () => {
+    const stepOf = async (asked: number | 'latest', over: Parameters<typeof store>[0]) =>
+      (await findVersion(store(over), asked, noStates, never)).step;
+    // Steps 6 to 9 are undone: the weights of step 5 are published again as version 10, and step 6 is trained again.
+    const rewinds = [{ from: 10, to: 5 }];
+    const versions = [8, 10, 11];
+    const again: [number, number][] = [[6, 11]];
+    assert.equal(await stepOf('latest', { versions: [10], saved: { rewinds } }), 5);
+    assert.equal(await stepOf('latest', { versions, again, saved: { rewinds } }), 6);
+    assert.equal(await stepOf(10, { versions, again }), 5);
+    assert.equal(await stepOf(8, { versions, again }), 8); // weights that were undone
+    // Published once more after the checkpoint of step 6, and saved without a step.
+    const saved = { step: 6, version: 12 };
+    assert.equal(await stepOf('latest', { versions: [12], again, saved }), 6);
   });
 
   it('the version to be evaluated may be that of the last checkpoint', async () => {
