@@ -70,20 +70,25 @@ export async function weightsFromBackend(
       warn(`${weights} stays on the backend: it could not be deleted (${errorText(caught)})`);
     });
   };
-  if (sampler === 'tinker') {
-    const samplingSessionId = await client.createSamplingSession(weights);
-    return { samplerPath: weights, samplingSessionId, [Symbol.asyncDispose]: dispose };
+  try {
+    if (sampler === 'tinker') {
+      const samplingSessionId = await client.createSamplingSession(weights);
+      return { samplerPath: weights, samplingSessionId, [Symbol.asyncDispose]: dispose };
+    }
+    const {
+      adapter: bytes,
+      rank,
+      alpha,
+    } = await client.downloadAdapter(weights).catch((caught: unknown) => {
+      if (!(caught instanceof AdapterOutOfReach) || files === undefined) throw caught;
+      return client.downloadExternal(files);
+    });
+    const adapter = { bytes, rank, alpha };
+    return { samplerPath: weights, adapter, [Symbol.asyncDispose]: dispose };
+  } catch (caught) {
+    await dispose(); // the caller has nothing to dispose of
+    throw caught;
   }
-  const {
-    adapter: bytes,
-    rank,
-    alpha,
-  } = await client.downloadAdapter(weights).catch((caught: unknown) => {
-    if (!(caught instanceof AdapterOutOfReach) || files === undefined) throw caught;
-    return client.downloadExternal(files);
-  });
-  const adapter = { bytes, rank, alpha };
-  return { samplerPath: weights, adapter, [Symbol.asyncDispose]: dispose };
 }
 
 /**

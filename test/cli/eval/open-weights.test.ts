@@ -8,7 +8,11 @@ import { runConfig } from '../../support/messages.js';
 const saved = 'tinker://restored/sampler_weights/eval-3';
 
 /** Opens version 3, of which only the state exists, on a backend that answers a deletion so. */
-async function opened(deleteCheckpoint: (path: string) => Promise<void>, warnings: string[]) {
+async function opened(
+  deleteCheckpoint: (path: string) => Promise<void>,
+  warnings: string[],
+  sampler: 'tinker' | 'onnx' = 'tinker',
+) {
   const restored = { saveWeightsForSampler: () => Promise.resolve(saved) };
   const unused = () => Promise.reject(new Error('not asked for'));
   const client = {
@@ -21,7 +25,7 @@ async function opened(deleteCheckpoint: (path: string) => Promise<void>, warning
   const found = { config: runConfig(), version: 3, step: 3, adapter: undefined };
   return await weightsFromBackend(
     client,
-    { sampler: 'tinker' },
+    { sampler },
     { ...found, samplerPath: undefined, statePath: 'tinker://run/weights/state-000003' },
     (line) => warnings.push(line),
   );
@@ -33,6 +37,13 @@ describe('the weights that a backend restores for an evaluation', () => {
     const weights = await opened((path) => Promise.resolve(void deleted.push(path)), []);
     assert.deepEqual([weights.samplerPath, weights.samplingSessionId], [saved, 'session-1']);
     await weights[Symbol.asyncDispose]();
+    assert.deepEqual(deleted, [saved]);
+  });
+
+  it('restored weights are deleted too if their adapter cannot be fetched', async () => {
+    const deleted: string[] = [];
+    const opening = opened((path) => Promise.resolve(void deleted.push(path)), [], 'onnx');
+    await assert.rejects(opening, /not asked for/);
     assert.deepEqual(deleted, [saved]);
   });
 
