@@ -18,18 +18,11 @@ export interface RunState {
   readonly policy: PolicyManifest | undefined;
   readonly steps: readonly EventOf<'step'>[]; // the newest ones, oldest first
   readonly evaluation: EventOf<'eval'> | undefined; // the newest
+  readonly lead: EventOf<'leader'> | undefined; // of the newest session that began
   readonly end: EventOf<'end'> | undefined; // of the newest session that ended
   readonly actors: readonly ActorLease[]; // seen within the last hour
   readonly backlog: Backlog;
   readonly newestDeadLetter: DeadLetter | undefined;
-}
-
-/** A learner renews its lease every 2.5 seconds, or less often with a longer --lease-seconds. */
-const leadershipSeconds = 30;
-
-/** Whether a learner leads the run, judged by its lease, which stays for a while after a killed learner. */
-export function hasLearner(leader: LeaderLease | undefined, at: number): boolean {
-  return leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds;
 }
 
 /** How many of the newest steps are read. */
@@ -52,18 +45,20 @@ export async function readRunState(broker: Broker, signal: AbortSignal): Promise
       leader: undefined,
       policy: undefined,
       evaluation: undefined,
+      lead: undefined,
       end: undefined,
       newestDeadLetter: undefined,
     };
     return { run, at, ...unknown, steps: [], actors: [], backlog };
   }
-  const [config, leader, policy, steps, evaluation, end, actors, newestDeadLetter] =
+  const [config, leader, policy, steps, evaluation, lead, end, actors, newestDeadLetter] =
     await Promise.all([
       store.get(),
       broker.ledger.leader(),
       broker.policy.current(),
       broker.events.latest('step', stepsBack, signal),
       broker.events.newest('eval'),
+      broker.events.newest('leader'),
       broker.events.newest('end'),
       broker.actors.list(),
       broker.deadLetters.newest(signal),
@@ -76,6 +71,7 @@ export async function readRunState(broker: Broker, signal: AbortSignal): Promise
     policy,
     steps,
     evaluation,
+    lead,
     end,
     actors,
     backlog,

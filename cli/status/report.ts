@@ -1,6 +1,7 @@
 import type { Source } from '../../shared/broker/names.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
-import { hasLearner, type RunState } from '../existing-run/run-state.js';
+import { hasLearner } from '../existing-run/learner-lease.js';
+import type { RunState } from '../existing-run/run-state.js';
 import { waitsOver, waitText, type Waits } from './waits.js';
 
 /** The phase of a run, as seen from outside. */
@@ -88,9 +89,14 @@ interface Letter {
 /** Actors renew their leases every few seconds. */
 const livenessSeconds = 10;
 
-/** The report of one snapshot of the run. */
-export function reportOf(state: RunState): StatusReport {
-  const { run, at, config, leader, policy, steps, evaluation, newestDeadLetter } = state;
+/**
+ * The report of one snapshot of the run.
+ *
+ * @param isStopped whether no process of the run is up; the lease of a learner that was killed may still be valid.
+ */
+export function reportOf(state: RunState, isStopped = false): StatusReport {
+  const { run, at, config, policy, steps, evaluation, newestDeadLetter } = state;
+  const leader = isStopped ? undefined : state.leader;
   const ago = (then: number) => Math.max(0, (at - then) / 1_000);
   const newest = steps.at(-1);
   const metrics = newest?.metrics ?? {};
@@ -98,7 +104,7 @@ export function reportOf(state: RunState): StatusReport {
   const [stalenessMean, stalenessMax] = [known('staleness/mean'), known('staleness/max')];
   const [rollouts, seconds] = [known('scored/rollouts'), known('seconds')];
   const waits = waitsOver(steps);
-  const phase = phaseOf(state);
+  const phase = phaseOf(state, isStopped);
   return {
     run,
     at: new Date(at).toISOString(),
@@ -159,10 +165,14 @@ function endReasonOf({ end }: RunState): string | null {
   return typeof reason === 'string' ? reason : null;
 }
 
-function phaseOf({ at, config, leader, steps, end }: RunState): Phase {
+function phaseOf({ at, config, leader, lead, steps, end }: RunState, isStopped: boolean): Phase {
   if (config === undefined) return 'preparing';
-  if (hasLearner(leader, at)) return 'training';
-  return end !== undefined && end.at >= (steps.at(-1)?.at ?? 0) ? 'ended' : 'stopped';
+  if (!isStopped && hasLearner(leader, at)) return 'training';
+  if (end === undefined || end.at < (steps.at(-1)?.at ?? 0)) return 'stopped';
+  // A learner that ends by itself releases its lease, also one that refuses to resume the run. So one that took the
+  // lead after the end and still has its lease was killed before its first step.
+  const isKilledResume = leader !== undefined && lead !== undefined && lead.at > end.at;
+  return isKilledResume ? 'stopped' : 'ended';
 }
 
 /**

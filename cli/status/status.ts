@@ -8,6 +8,7 @@ import { describeFlags } from '../../shared/service/config-help.js';
 import { printableJson } from '../../shared/base/printable.js';
 import { findRun, runningStore, whichRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
+import { hasLearner, LeaseClock, usualRenewalMs } from '../existing-run/learner-lease.js';
 import { readRunState } from '../existing-run/run-state.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/stop-signals.js';
@@ -70,11 +71,22 @@ export async function status(argv: readonly string[], env: Environment): Promise
       log,
     };
     const pause = () => sleep(1_000 * config.everySeconds, undefined, { signal });
+    const leases = new LeaseClock();
     const look = async (broker: Broker, isStopped: boolean) => {
-      for (;;) {
-        const state = await readRunState(broker, signal);
-        // The lease of a learner that was killed is valid for a while.
-        const report = reportOf(isStopped ? { ...state, leader: undefined } : state);
+      for (let isFirst = true; ; isFirst = false) {
+        const read = await readRunState(broker, signal);
+        const state = { ...read, leader: leases.seen(read.leader, read.at) };
+        if (
+          isFirst &&
+          !isStopped &&
+          state.leader !== undefined &&
+          !hasLearner(state.leader, state.at)
+        ) {
+          // A lease that looks old may be that of a machine whose clock is behind ours.
+          await sleep(usualRenewalMs, undefined, { signal });
+          continue;
+        }
+        const report = reportOf(state, isStopped);
         show(report, config, process.stdout);
         const isOver = !config.watch || report.phase === 'ended';
         // The user's own server stays; the run's ends with the run.

@@ -29,6 +29,8 @@ export class EventHistory implements History {
   evals: EvalPoint[] = [];
   readonly quarantined: string[] = [];
   summary: Readonly<Record<string, unknown>> | undefined;
+  /** The summary of the session before, until a resumed run has a new step. */
+  resumed: Readonly<Record<string, unknown>> | undefined;
 
   /** A crashed learner continues from its checkpoint: steps that it trains again count once. */
   take(event: RunEvent): void {
@@ -42,6 +44,7 @@ export class EventHistory implements History {
           this.evals = this.evals.filter((known) => !versions.has(known.version));
         }
         this.steps.push({ step, version, at, metrics });
+        this.resumed = undefined;
         break;
       }
       case 'eval':
@@ -55,7 +58,8 @@ export class EventHistory implements History {
         this.summary = event.summary;
         break;
       case 'leader':
-        this.summary = undefined; // a run that had ended is resumed
+        this.resumed = this.summary ?? this.resumed; // a run that had ended is resumed
+        this.summary = undefined;
         break;
       case 'held':
       case 'refusal':

@@ -4,7 +4,7 @@ import { errorText } from '../../../shared/base/errors.js';
 import type { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
-import { hasLearner } from '../../existing-run/run-state.js';
+import { hasLearner, LeaseClock } from '../../existing-run/learner-lease.js';
 import { flowOf, flowWindowMs, type Snapshot } from './flow.js';
 import { EventHistory } from './history.js';
 import type { RunView } from './run-view.js';
@@ -32,6 +32,7 @@ const pollTimeoutMs = 3_000;
 export class LiveRun {
   readonly #options: LiveRunOptions;
   readonly #history = new EventHistory();
+  readonly #leases = new LeaseClock();
   #snapshots: Snapshot[] = [];
   #polling: Promise<void> | undefined;
   #config: RunConfig | undefined;
@@ -84,17 +85,21 @@ export class LiveRun {
 
   #state(): RunView {
     const { broker } = this.#options;
-    const isOver = this.#hasEnded || this.#history.summary !== undefined;
     const newest = this.#snapshots.at(-1);
-    const lastStep = this.#history.steps.at(-1);
     const isSilent = !broker.isConnected || newest === undefined;
+    // A learner that was killed keeps its lease; one that released it before its first step has refused to resume.
+    const isRefused = !isSilent && newest.leader === undefined;
+    const { steps, evals, quarantined, resumed } = this.#history;
+    const summary = this.#history.summary ?? (isRefused ? resumed : undefined);
+    const isOver = this.#hasEnded || summary !== undefined;
     return {
       run: broker.run,
       at: Date.now(),
       phase: isOver ? 'over' : isSilent ? 'silent' : isLed(newest) ? 'live' : 'stopped',
       config: this.#config,
-      history: this.#history,
-      flow: isOver || newest === undefined ? undefined : flowOf(this.#snapshots, lastStep?.metrics),
+      history: { steps, evals, quarantined, summary },
+      flow:
+        isOver || newest === undefined ? undefined : flowOf(this.#snapshots, steps.at(-1)?.metrics),
       samples: this.#samples,
     };
   }
@@ -118,7 +123,10 @@ export class LiveRun {
       ]);
       const at = Date.now();
       this.#snapshots = this.#snapshots.filter((snapshot) => at - snapshot.at <= flowWindowMs);
-      this.#snapshots.push({ at, backlog, leases, manifest, leader });
+      this.#snapshots.push({
+        ...{ at, backlog, leases, manifest },
+        leader: this.#leases.seen(leader, at),
+      });
       if (at - this.#sampledAt >= samplesEveryMs) await this.#sample(at);
     } catch (caught) {
       log.warn({ reason: errorText(caught) }, 'run poll failed');

@@ -69,5 +69,15 @@ describe('the page of a run whose NATS answers', () => {
     assert.equal(await phaseWith(undefined, ended), 'over');
     const resumed = { published: manifest, past: [leader, end, leader] };
     assert.equal(await phaseWith(renewed(5), resumed), 'live');
+    assert.equal(await phaseWith(renewed(60), resumed), 'stopped'); // killed
+  });
+
+  it('the page calls a run over whose learner has refused to resume it', async () => {
+    const end: RunEvent = { v: 1, at: 0, kind: 'end', summary: { reason: 'max_steps' } };
+    const leader: RunEvent = { v: 1, at: 1, kind: 'leader', holder: 'learner' };
+    const step: RunEvent = { v: 1, at: 2, kind: 'step', step: 1, version: 1, metrics: {} };
+    const after = (...past: RunEvent[]) => phaseWith(undefined, { published: manifest, past });
+    assert.equal(await after(end, leader, leader), 'over');
+    assert.equal(await after(end, leader, step), 'stopped');
   });
 });

@@ -20,6 +20,7 @@ function state(over: Partial<RunState> = {}): RunState {
     policy: manifest, // version 7
     steps: [{ v: 1, kind: 'step', at: 90_000, step: 8, version: 8, metrics }],
     evaluation: undefined,
+    lead: undefined,
     end: undefined,
     actors: [leaseAfter(40)],
     backlog: { ...backlog, consumers },
@@ -79,6 +80,20 @@ describe('the status of a run', () => {
     assert.match(ended('diverged'), /^run r has ended: it was given up, since training diverged\n/);
     assert.match(ended('max_minutes'), /^actor-0 .* {2}- {2}ended$/m); // no longer with groups in flight
     assert.match(text(), /^actor-0 .* {2}silent for 1 min 0 s$/m);
+  });
+
+  it('the status of a run whose resume was killed before its first step is stopped, and of one that was refused ended', () => {
+    const end = { v: 1, at: 95_000, kind: 'end', summary: { reason: 'max_steps' } } as const;
+    const lead = (at: number) => ({ v: 1, at, kind: 'leader', holder: 'learner' }) as const;
+    const leader = { v: 1, holder: 'learner', renewedAt: 96_500 } as const;
+    const phase = (over: Partial<RunState>, isStopped = false) =>
+      reportOf(state({ end, lead: lead(96_000), ...over }), isStopped).phase;
+    assert.equal(phase({ leader }), 'training');
+    assert.equal(phase({ leader, at: 200_000 }), 'stopped');
+    assert.equal(phase({ leader }, true), 'stopped'); // its store is read at a server of its own
+    assert.equal(phase({ leader: undefined }), 'ended'); // the learner has released the lease
+    assert.equal(phase({ leader, lead: lead(10_000) }, true), 'ended'); // killed right after the end
+    assert.equal(phase({ leader: undefined, end: { ...end, at: 80_000 } }), 'stopped');
   });
 
   it('the status of a run breaks no terminal line and reports no ended process as waiting', () => {
