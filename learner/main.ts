@@ -68,9 +68,10 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   log.info({ run: given.run, healthPort: health.port }, 'started');
 
   const directory = await readModelDirectory(given.modelDir);
-  const task = await taskSpec(given);
-  const settings = fitToModel(given, directory.config, task.prompt);
-  const dataset = await openTask(task).load();
+  const spec = await taskSpec(given);
+  const task = openTask(spec);
+  const settings = fitToModel(given, directory.config, spec.prompt);
+  const dataset = await task.load();
   if (dataset.leakedRows > 0) {
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
   }
@@ -78,7 +79,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   const { maxPositions } = directory.config;
   const tokenizer = await loadTokenizer(directory);
   const supervised = await supervisedPlan(settings, {
-    task: openTask(task),
+    task,
     dataset,
     tokenizer,
     maxPositions,
@@ -88,7 +89,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     const reasons = Object.fromEntries(byReason);
     log.warn({ checked, reasons }, 'problems left out of training');
   }
-  const texts = canaryTexts({ task: openTask(task), dataset, tokenizer, seed, maxPositions });
+  const texts = canaryTexts({ task, dataset, tokenizer, seed, maxPositions });
   const trainTickets = ticketBound(
     offPolicyFields(settings.maxStepsOffPolicy).maxStepsOffPolicy,
     settings.groupsPerBatch,
@@ -127,7 +128,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
       missing = 'opening the run';
       const name = chooseModel(client.models, settings);
       const model = { name, digest: directory.digest };
-      const found = { model, task, datasetDigest: dataset.digest, examples: supervised };
+      const found = { model, task: spec, datasetDigest: dataset.digest, examples: supervised };
       const traces = await findTraces({ broker, runDir, log });
       assertKnownToNats(settings.run, traces);
       const hasBegun = traces.inNats.length > 0;

@@ -124,17 +124,17 @@ export class ActorAudit {
   /**
    * Audits the groups of a step.
    *
-   * @param law of the step; its version trained on them, hence it is the one that sampled those at staleness 0.
+   * @param bound of the step; its version trained on them, hence it is the one that sampled those at staleness 0.
    * @param trained and `results` in the same order.
    * @returns the divergence of the step as most actors show it, by its name in `metrics.jsonl`, once the
    *   run's history has an event for each actor that was quarantined because of the step.
    */
   async observe(
-    law: StalenessBound,
+    bound: StalenessBound,
     trained: readonly TrainedGroup[],
     results: readonly Pick<MinibatchResult, 'rollouts'>[],
   ): Promise<Record<string, number>> {
-    const { version, rewinds } = law;
+    const { version, rewinds } = bound;
     const pairs = results.flatMap((result) => result.rollouts);
     const aged: AgedGroup[] = [];
     let end = 0;
@@ -154,7 +154,7 @@ export class ActorAudit {
     }
     this.#compare(aged);
     for (const finding of this.#findings()) await this.convict(finding, version);
-    const fresh = pairs.map((rollout) => allowedPairs(rollout, law));
+    const fresh = pairs.map((rollout) => allowedPairs(rollout, bound));
     return this.#divergence(trained, fresh);
   }
 

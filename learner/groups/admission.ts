@@ -177,7 +177,7 @@ export class Admission<Group> {
    * The number of groups that actors could be sampling: the tickets that no group has answered, and those that the
    * capacity law allows besides.
    */
-  get demand(): number {
+  get samplable(): number {
     const unanswered = this.table
       .entries()
       .filter(({ state }) => state === 'issued' || state === 'retry');
@@ -240,7 +240,7 @@ export class Admission<Group> {
    * Refuses groups that are too stale to train on: the backstop for the capacity law and the window.
    * Excluded groups are refused and their tickets reissued in the same way.
    */
-  refuseStale(
+  refuse(
     isExcluded: (group: Group) => boolean = () => false,
   ): { order: number; group: Group; outcome: 'reissue' | 'gone' }[] {
     return this.table
@@ -252,7 +252,7 @@ export class Admission<Group> {
       .map(({ order, group }) => ({
         order,
         group: group!,
-        outcome: this.table.giveUp(order),
+        outcome: this.table.retryOrEnd(order),
       }));
   }
 

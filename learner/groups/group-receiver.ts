@@ -45,7 +45,7 @@ export interface GroupReceiverOptions {
    */
   readonly issuedBelow: number;
   readonly groupStats: GroupStats;
-  readonly noSignalStreak: Pick<NoSignalWatch, 'skipped' | 'admitted'>;
+  readonly noSignal: Pick<NoSignalWatch, 'skipped' | 'admitted'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'died' | 'arrived'>;
   /** Reports a ticket that has ended without a group or a dead letter. */
   readonly onUnanswered: (ticket: TicketContent, reason: string) => void;
@@ -116,7 +116,7 @@ export class GroupReceiver {
       // A refused first attempt leaves its ticket alone once the second attempt was issued.
       if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
         // Another actor can answer the ticket.
-        if (isActorsFault) table.giveUp(order!, ticket.attempt);
+        if (isActorsFault) table.retryOrEnd(order!, ticket.attempt);
         else table.markDead(order!);
       }
       const { actor } = scored.group;
@@ -187,7 +187,7 @@ export class GroupReceiver {
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy arrived first
     const { stage, reason, cause } = death;
     if (cause.kind === 'outdated') {
-      const outcome = this.#giveUp(order, attempt);
+      const outcome = this.#retryOrEnd(order, attempt);
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: orderName(order), outcome, reason }, 'group became too old');
     } else {
@@ -227,17 +227,17 @@ export class GroupReceiver {
     const entry = admission.table.entry(order);
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // it has just been answered
     const ticket = tickets.at(order, attempt);
-    const outcome = this.#giveUp(order, attempt);
+    const outcome = this.#retryOrEnd(order, attempt);
     countDroppedGroup('actor', 'overdue');
     if (outcome === 'gone')
       onUnanswered(ticket, 'withdrawn twice: each time an actor held it too long');
     changes.notify();
   }
 
-  #giveUp(order: number, attempt: number): 'reissue' | 'gone' {
+  #retryOrEnd(order: number, attempt: number): 'reissue' | 'gone' {
     const { admission, groupStats, tickets } = this.#options;
     groupStats.givenUp(tickets.at(order, attempt));
-    return admission.table.giveUp(order, attempt);
+    return admission.table.retryOrEnd(order, attempt);
   }
 
   /** Whether this learner, or an earlier one that crashed, may have issued this attempt. */
@@ -255,7 +255,7 @@ export class GroupReceiver {
 
   #admitOrSkip(order: number, delivery: Delivery<ScoredGroup>): void {
     const { value: scored, seq, trace } = delivery;
-    const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
+    const { admission, tickets, changes, groupStats, noSignal, brokenPolicy, zeroVariance } =
       this.#options;
     const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
@@ -264,12 +264,12 @@ export class GroupReceiver {
     // The group of a quarantined actor is refused, so it is no evidence of what others can send or learn from.
     if (!isQuarantined) {
       brokenPolicy.arrived(scored.group);
-      if (hasVariance) noSignalStreak.admitted(scored);
+      if (hasVariance) noSignal.admitted(scored);
     }
     if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {
       admission.table.skip(order);
       groupStats.skipped(scored);
-      noSignalStreak.skipped(scored);
+      noSignal.skipped(scored);
       tickets.recordResult(scored);
       this.#waste(delivery, 'zero_variance');
     } else {

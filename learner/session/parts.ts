@@ -6,7 +6,7 @@ import type { LearnerConfig } from '../config.js';
 import type { Meter } from '../cost/meter.js';
 import { TokenAccount } from '../cost/token-account.js';
 import { Admission } from '../groups/admission.js';
-import { isPaced } from '../tickets/ticket-pace.js';
+import { isJustInTime } from '../tickets/ticket-pace.js';
 import { GroupReceiver } from '../groups/group-receiver.js';
 import type { ArrivedGroup } from '../groups/check-scored-group.js';
 import { Certificates } from '../audit/certificates.js';
@@ -74,7 +74,7 @@ export interface SessionParts {
   readonly account: TokenAccount;
   readonly tickets: TicketSource;
   readonly groupStats: GroupStats;
-  readonly noSignalStreak: NoSignalWatch;
+  readonly noSignal: NoSignalWatch;
   readonly brokenPolicy: BrokenPolicyWatch;
   readonly admission: Admission<ArrivedGroup>;
   readonly holdTimes: HoldTimes; // of training tickets
@@ -129,7 +129,7 @@ export function makeParts(
     { margin: maxOutstanding, state: opened.curriculum, ids },
   );
   const groupStats = new GroupStats((ticket) => tickets.isReplay(ticket));
-  const noSignalStreak = new NoSignalWatch(settings.stopZeroVariance, () => options.runWatch.live);
+  const noSignal = new NoSignalWatch(settings.stopZeroVariance, () => options.runWatch.live);
   const brokenPolicy = new BrokenPolicyWatch({
     groupsPerBatch,
     firstVersion: version,
@@ -138,7 +138,7 @@ export function makeParts(
   });
   // A batch that is sent as a whole leaves the backend idle while it is collected, whatever has arrived.
   const isFrugal =
-    isPaced(config) && !needsWholeBatch(config) && settings.ticketsAhead === undefined;
+    isJustInTime(config) && !needsWholeBatch(config) && settings.ticketsAhead === undefined;
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps, isFrugal },
     { step, version, ...(table === undefined ? {} : { table }), rewinds },
@@ -240,7 +240,7 @@ export function makeParts(
       : 0,
     log,
     groupStats,
-    noSignalStreak,
+    noSignal,
     brokenPolicy,
     onUnanswered: (ticket, reason) => {
       void scope.track(deadLetterTicket(broker, ticket, reason, log));
@@ -271,7 +271,7 @@ export function makeParts(
     account,
     tickets,
     groupStats,
-    noSignalStreak,
+    noSignal,
     brokenPolicy,
     admission,
     holdTimes,

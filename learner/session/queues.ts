@@ -15,7 +15,7 @@ import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../tickets/hold-times.js';
 import { issueTickets } from '../tickets/ticket-issuer.js';
-import { isPaced, type Pace, TicketPace, unpaced } from '../tickets/ticket-pace.js';
+import { isJustInTime, type Pace, JustInTime, atOnce } from '../tickets/ticket-pace.js';
 import type { TicketWatch } from '../tickets/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, openTicketWatch, type WatchedTickets } from './watch-tickets.js';
@@ -175,8 +175,8 @@ const demandEveryMs = 50; // less than the time in which actors take the tickets
 
 /** The pace of training tickets: just in time, unless their versions would then not be those that the run asks for. */
 function ticketPace({ broker, settings, config, log }: QueueOptions): Pace {
-  if (!isPaced(config)) return unpaced;
-  return new TicketPace({
+  if (!isJustInTime(config)) return atOnce;
+  return new JustInTime({
     ahead: settings.ticketsAhead ?? usualTicketsAhead(config.groupsPerBatch),
     read: () =>
       broker.tickets.demand().catch((caught: unknown) => {

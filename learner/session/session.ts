@@ -101,7 +101,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     const usage = { tokens: account.totals, meter: meter.totals };
     return billOf(usage, account.inFlight, settings);
   };
-  const stepOf = (since: number) => step + since - version; // of a version of this session
+  const stepOf = (made: number) => step + made - version; // that made a version of this session
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
 

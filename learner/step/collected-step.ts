@@ -89,9 +89,9 @@ export class CollectedStep {
     const { run, config, idle, scope, admission, changes } = this.#options;
     const { version } = minibatches[0]!; // the version rises only after the last minibatch of a step
     const { maxStepsOffPolicy } = config;
-    const law = { version, maxStepsOffPolicy, rewinds: admission.rewinds };
+    const bound = { version, maxStepsOffPolicy, rewinds: admission.rewinds };
     const scored = minibatches.map(({ groups }) => groups.map(({ scored }) => scored));
-    const prepared = await idle.during(prepareMinibatches(this.#options, config, scored, law));
+    const prepared = await idle.during(prepareMinibatches(this.#options, config, scored, bound));
     minibatches.forEach(({ orders, groups, staleness, substep, isLastOfSubstep }, i) => {
       const result = sendMinibatch(run, config, prepared[i]!).then((computed) => {
         admission.limiter.recordComputed(orders);

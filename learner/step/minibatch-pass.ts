@@ -38,12 +38,12 @@ export interface PreparedMinibatch {
   readonly data: readonly Datum[]; // one per rollout
   readonly rollouts: readonly PassedRollout[];
   /**
-   * One per rollout, of the tokens that the law allows; `sides` is -1 for a token masked below the bounds, 1 above, 0 for
+   * One per rollout, of the tokens within the bound; `sides` is -1 for a token masked below the bounds, 1 above, 0 for
    * one that is kept.
    */
   readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
   readonly advantages: readonly Float64Array[]; // [B][T] before any correction
-  readonly law: StalenessBound;
+  readonly bound: StalenessBound;
   readonly terms: Omit<TokenAdvantages, 'advantages'>;
 }
 
@@ -76,11 +76,11 @@ export function needsWholeBatch({
 }
 
 /**
- * Computes the advantages, corrections and datums of minibatches. Here tokens that the law forbids are masked: their
+ * Computes the advantages, corrections and datums of minibatches. Here tokens beyond the bound are masked: their
  * advantage is 0 and, where the loss would still pull on them, the current logprob takes the place of their own.
  *
  * @param minibatches the groups of each.
- * @param law of the step that trains on them.
+ * @param bound of the step that trains on them.
  *
  * Cost: nothing, or one `forward` of all of them if a loss that counts every position (`dro`), a mask
  * or importance weights need the proximal logprobs, and one `forward` of the base for a KL penalty.
@@ -89,11 +89,11 @@ export async function prepareMinibatches(
   { run, base }: MinibatchBackends,
   config: PassSettings,
   minibatches: readonly (readonly ScoredGroup[])[],
-  law: StalenessBound,
+  bound: StalenessBound,
 ): Promise<PreparedMinibatch[]> {
   const { loss, correction, sampling } = config;
   const rollouts = minibatches.flatMap(rolloutsOf);
-  const fresh = rollouts.map(({ versions }) => allowedTokens(versions, law));
+  const fresh = rollouts.map(({ versions }) => allowedTokens(versions, bound));
   const logprobsUnder = async (model: Pick<MinibatchBackend, 'forward'>) => {
     const data = rollouts.map(({ promptTokens, tokens }) => unweightedDatum(promptTokens, tokens));
     const { temperature } = sampling;
@@ -101,13 +101,13 @@ export async function prepareMinibatches(
   };
   const completion = (logprobs: Float32Array, i: number) => completionOf(rollouts[i]!, logprobs);
 
-  const [own, ofBase] = await Promise.all([
+  const [current, ofBase] = await Promise.all([
     losses[loss.name].scaledBy === undefined || needsProximal(correction)
       ? logprobsUnder(run)
       : undefined,
     base && logprobsUnder(base),
   ]);
-  const proximal = own?.map((logprobs) => logprobs.map(sendable));
+  const proximal = current?.map((logprobs) => logprobs.map(sendable)); // of whole texts
   const { advantages, ...terms } = tokenAdvantages(
     config,
     minibatches,
@@ -123,9 +123,9 @@ export async function prepareMinibatches(
   );
   const data = rollouts.map(({ promptTokens, tokens, behaviorLogprobs }, i) => {
     const inputs = corrected?.[i] ?? { logprobs: behaviorLogprobs, advantages: advantages[i]! };
-    const own = proximal?.[i];
-    const masked = fresh[i] && own && anchored(inputs, fresh[i], completion(own, i));
-    return datumOf(loss.name, promptTokens, tokens, masked ?? inputs, own);
+    const whole = proximal?.[i];
+    const masked = fresh[i] && whole && anchored(inputs, fresh[i], completion(whole, i));
+    return datumOf(loss.name, promptTokens, tokens, masked ?? inputs, whole);
   });
 
   const ofTrained = corrected?.map(({ weights, sides }, i) => {
@@ -143,7 +143,7 @@ export async function prepareMinibatches(
       corrected: ofTrained?.slice(start, end),
       advantages: advantages.slice(start, end),
       terms,
-      law,
+      bound,
     };
   });
 }
@@ -163,20 +163,23 @@ function anchored(
 }
 
 /**
- * The backstop of the law, independent of what masks: looks at what is about to be sent.
+ * The backstop of the bound, independent of what masks: looks at what is about to be sent.
  *
- * @throws {Error} if a token that the law forbids has an advantage.
+ * @throws {Error} if a token beyond the bound has an advantage.
  */
-function requireLaw({ data, rollouts, law }: PreparedMinibatch): void {
+function requireBound({ data, rollouts, bound }: PreparedMinibatch): void {
   rollouts.forEach(({ versions, promptTokens }, i) => {
     const { weights, advantages = weights } = data[i]!.inputs;
     let t = firstPosition(promptTokens);
     for (const [version, tokens] of versions) {
       const end = t + tokens;
-      if (!mayTrainOn(version, law) && advantages!.subarray(t, end).some((value) => value !== 0)) {
+      if (
+        !mayTrainOn(version, bound) &&
+        advantages!.subarray(t, end).some((value) => value !== 0)
+      ) {
         throw new Error(
-          `a token of version ${version} would be trained on by version ${law.version}, ` +
-            `but --max-steps-off-policy is ${law.maxStepsOffPolicy}`,
+          `a token of version ${version} would be trained on by version ${bound.version}, ` +
+            `but --max-steps-off-policy is ${bound.maxStepsOffPolicy}`,
         );
       }
       t = end;
@@ -195,7 +198,7 @@ export function sendMinibatch(
   { loss, sampling }: Pick<PassSettings, 'loss' | 'sampling'>,
   prepared: PreparedMinibatch,
 ): Promise<MinibatchResult> {
-  requireLaw(prepared);
+  requireBound(prepared);
   const { data, rollouts, corrected, advantages, terms } = prepared;
   // The behavior logprobs are of the distribution at this temperature, so ours must be too.
   const settings = { ...loss.config, temperature: sampling.temperature };

@@ -93,7 +93,7 @@ interface ConfirmedStep {
  */
 export class StepPipeline {
   readonly #options: StepPipelineOptions;
-  readonly #giveUp: StopConditions;
+  readonly #stopConditions: StopConditions;
   readonly #events: StepEvents;
   readonly #trial = new CheckpointTrial();
   #newest: Gates = {
@@ -105,9 +105,9 @@ export class StepPipeline {
   #isRetiring = false;
   #savedStep = -Infinity; // the newest whose weights were saved
 
-  constructor(options: StepPipelineOptions, giveUp: StopConditions) {
+  constructor(options: StepPipelineOptions, stopConditions: StopConditions) {
     this.#options = options;
-    this.#giveUp = giveUp;
+    this.#stopConditions = stopConditions;
     this.#events = new StepEvents(options);
   }
 
@@ -146,7 +146,7 @@ export class StepPipeline {
   async finish(): Promise<void> {
     const { admission, checkpointer, log } = this.#options;
     const { step } = admission;
-    if (this.#giveUp.hasDiverged) await this.#trial.end();
+    if (this.#stopConditions.hasDiverged) await this.#trial.end();
     else if (this.#trial.isHealthy) {
       const state = checkpointer.save(step);
       await this.#trial.end({ step, state, consumed: this.#consumed() });
@@ -179,7 +179,7 @@ export class StepPipeline {
       },
       (caught: unknown) => {
         if (!(caught instanceof VersionNotFinite)) throw caught;
-        this.#giveUp.refuse(step, caught.message);
+        this.#stopConditions.refuse(step, caught.message);
       },
     );
     await Promise.all([becomesVisible, before.published]);
@@ -198,14 +198,14 @@ export class StepPipeline {
     const startedFrom = version - 1;
     const passed = await Promise.all(sent.results);
     const optimized = await Promise.all(sent.optimStepMetrics);
-    if (this.#giveUp.hasDiverged) {
+    if (this.#stopConditions.hasDiverged) {
       await saved?.discard();
       return undefined;
     }
     const { rewinds } = admission;
     const { maxStepsOffPolicy } = config;
-    const law = { version: startedFrom, maxStepsOffPolicy, rewinds };
-    const fleet = await audit.observe(law, trained, passed);
+    const bound = { version: startedFrom, maxStepsOffPolicy, rewinds };
+    const fleet = await audit.observe(bound, trained, passed);
     const liars = damagingActors(trained, passed, (actor) => audit.isQuarantined(actor));
     if (liars.length > 0) {
       await Promise.all([saved?.discard(), this.#trial.end()]);
@@ -230,7 +230,7 @@ export class StepPipeline {
     admission.limiter.adaptLimit({ seconds, idleSeconds });
     admission.limiter.adaptBound(event.metrics);
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
-    return { event, isHealthy: this.#giveUp.checkStep(event), candidate };
+    return { event, isHealthy: this.#stopConditions.checkStep(event), candidate };
   }
 
   async #record(confirmed: Promise<ConfirmedStep | undefined>, before: Gates): Promise<void> {

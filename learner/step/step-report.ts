@@ -172,7 +172,7 @@ interface StepData {
   readonly config: StepConfig;
   readonly staleness: readonly StalenessParts[]; // of its groups
   readonly spans: readonly number[]; // versions that sampled each of its rollouts
-  readonly staleTokens: { readonly count: number; readonly of: number }; // tokens masked by the law
+  readonly staleTokens: { readonly count: number; readonly of: number }; // tokens masked by the bound
   readonly results: readonly MinibatchResult[];
   readonly masked: { readonly low: number; readonly high: number } | undefined; // shares of the tokens
   readonly weights:
@@ -195,9 +195,9 @@ export function reportStep(
 ): Record<string, number> {
   const { loss, correction, numSubsteps, numMinibatches } = config;
   const { mask, weights } = correction;
-  const law = { version, maxStepsOffPolicy: config.maxStepsOffPolicy, rewinds };
+  const bound = { version, maxStepsOffPolicy: config.maxStepsOffPolicy, rewinds };
   const freshOf = ({ rollouts }: MinibatchResult) =>
-    rollouts.map((pairs) => allowedPairs(pairs, law));
+    rollouts.map((pairs) => allowedPairs(pairs, bound));
   const rollouts = results.flatMap(freshOf);
   const corrected = results.flatMap(({ corrected }) => corrected ?? []);
   const sides = corrected.map(({ sides }) => sides);
@@ -206,8 +206,8 @@ export function reportStep(
   const ageOf = (sampledBy: number): number => stalenessOf(version, [sampledBy], rewinds);
   const report = stepStats.record({
     config,
-    staleness: trained.map((group) => stalenessPartsOf(group, numSubsteps, law)),
-    staleTokens: staleTokensOf(trained, law),
+    staleness: trained.map((group) => stalenessPartsOf(group, numSubsteps, bound)),
+    staleTokens: staleTokensOf(trained, bound),
     spans: trained.flatMap(({ group }) =>
       group.scored.group.rollouts.map(({ versions }) => versions.length),
     ),
@@ -270,16 +270,17 @@ interface StalenessParts {
 function stalenessPartsOf(
   { group, substep }: TrainedGroup,
   numSubsteps: number,
-  law: StalenessBound,
+  bound: StalenessBound,
 ): StalenessParts {
-  const ageOf = (sampledBy: number): number => stalenessOf(law.version, [sampledBy], law.rewinds);
+  const ageOf = (sampledBy: number): number =>
+    stalenessOf(bound.version, [sampledBy], bound.rewinds);
   const runs = group.scored.group.rollouts
     .flatMap(({ versions }) => versions)
-    .filter(([sampledBy]) => mayTrainOn(sampledBy, law));
+    .filter(([sampledBy]) => mayTrainOn(sampledBy, bound));
   const ages = runs.map(([sampledBy]) => ageOf(sampledBy));
   const tokens = runs.reduce((sum, [, count]) => sum + count, 0);
   const oldest = Math.max(...ages);
-  const inQueue = law.version - group.arrivedAtVersion;
+  const inQueue = bound.version - group.arrivedAtVersion;
   return {
     oldest,
     newest: Math.min(...ages),
@@ -291,14 +292,14 @@ function stalenessPartsOf(
   };
 }
 
-/** The tokens of the groups that the law masks. */
+/** The tokens of the groups that the bound masks. */
 function staleTokensOf(
   trained: readonly TrainedGroup[],
-  law: StalenessBound,
+  bound: StalenessBound,
 ): StepData['staleTokens'] {
   const rollouts = trained.flatMap(({ group }) => group.scored.group.rollouts);
   const of = rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const fresh = rollouts.reduce((sum, { versions }) => sum + allowedCount(versions, law), 0);
+  const fresh = rollouts.reduce((sum, { versions }) => sum + allowedCount(versions, bound), 0);
   return { count: of - fresh, of };
 }
 

@@ -22,14 +22,14 @@ export interface TrainingOptions extends CollectedStepOptions, Watches, StepPipe
  */
 export class Training implements TrainingLoop {
   readonly #options: TrainingOptions;
-  readonly #giveUp: StopConditions;
+  readonly #stopConditions: StopConditions;
   readonly #pipeline: StepPipeline;
   #open: CollectedStep;
 
   constructor(options: TrainingOptions) {
     this.#options = options;
-    this.#giveUp = new StopConditions(options);
-    this.#pipeline = new StepPipeline(options, this.#giveUp);
+    this.#stopConditions = new StopConditions(options);
+    this.#pipeline = new StepPipeline(options, this.#stopConditions);
     this.#open = new CollectedStep(options, options.admission.step + 1);
   }
 
@@ -48,8 +48,8 @@ export class Training implements TrainingLoop {
    */
   async run(stop: AbortSignal): Promise<RunEnding | undefined> {
     const { admission, changes, idle, scope, checkpointer } = this.#options;
-    const giveUp = this.#giveUp;
-    const until = AbortSignal.any([stop, scope.signal, giveUp.signal]);
+    const stopConditions = this.#stopConditions;
+    const until = AbortSignal.any([stop, scope.signal, stopConditions.signal]);
     this.#pipeline.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
@@ -66,11 +66,11 @@ export class Training implements TrainingLoop {
     idle.waitFor(undefined);
     scope.signal.throwIfAborted();
 
-    if (!stop.aborted && !admission.isComplete) giveUp.findGroupCause(admission);
-    if (!giveUp.hasDiverged) this.#cutShort();
+    if (!stop.aborted && !admission.isComplete) stopConditions.findGroupCause(admission);
+    if (!stopConditions.hasDiverged) this.#cutShort();
     await this.#pipeline.drained();
     await this.#pipeline.finish();
-    return giveUp.ending(checkpointer.writtenStep);
+    return stopConditions.ending(checkpointer.writtenStep);
   }
 
   /** Closes the open step early, with the groups that its optimizer steps have used so far. */
@@ -90,7 +90,7 @@ export class Training implements TrainingLoop {
     const { admission, audit, account, config, groupStats, changes, log } = this.#options;
     const tooOld = config.windowPolicy === 'tokens' ? 'no_token_left' : 'stale';
     const isQuarantined = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
-    for (const { order, group, outcome } of admission.refuseStale(isQuarantined)) {
+    for (const { order, group, outcome } of admission.refuse(isQuarantined)) {
       const reason = isQuarantined(group) ? 'quarantined' : tooOld;
       countDrop(group.scored, 'cut', reason);
       account.waste(group.seq, reason);

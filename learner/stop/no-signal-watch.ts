@@ -47,7 +47,7 @@ export class NoSignalWatch {
   }
 
   /** The groups since one had variance. */
-  get noSignalStreak(): NoSignalStreak {
+  get streak(): NoSignalStreak {
     return { groups: this.#groups, reward: this.#reward / Math.max(1, this.#groups) };
   }
 

@@ -13,7 +13,7 @@ export type RunEnding =
 /** The stop conditions: on the steps of a run, and on groups from which no step can be made. */
 export interface Watches {
   readonly divergence: Pick<DivergenceWatch, 'judge' | 'judgeNoSignal'>;
-  readonly noSignalStreak: Pick<NoSignalWatch, 'signal' | 'noSignalStreak'>;
+  readonly noSignal: Pick<NoSignalWatch, 'signal' | 'streak'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'signal' | 'breakage'>;
   /** Aborts when all live actors are quarantined. */
   readonly audit: Pick<ActorAudit, 'signal' | 'reason'>;
@@ -31,8 +31,8 @@ export class StopConditions {
 
   constructor(watches: Watches) {
     this.#watches = watches;
-    const { noSignalStreak, brokenPolicy, audit } = watches;
-    const signals = [this.#byStep, noSignalStreak, brokenPolicy, audit].map(({ signal }) => signal);
+    const { noSignal, brokenPolicy, audit } = watches;
+    const signals = [this.#byStep, noSignal, brokenPolicy, audit].map(({ signal }) => signal);
     this.signal = AbortSignal.any(signals);
   }
 
@@ -69,13 +69,13 @@ export class StopConditions {
    * @throws {UserError} if the policy is broken although nothing has been trained.
    */
   findGroupCause({ step, unconfirmedSteps }: { step: number; unconfirmedSteps: number }): void {
-    const { divergence, noSignalStreak, brokenPolicy, audit, log } = this.#watches;
+    const { divergence, noSignal, brokenPolicy, audit, log } = this.#watches;
     if (audit.reason !== undefined) {
       log.warn({ step, reason: audit.reason }, 'training diverged');
       this.#divergence ??= { step, reason: audit.reason, cause: 'actor' };
     }
-    if (noSignalStreak.signal.aborted) {
-      this.#noSignalStreak = noSignalStreak.noSignalStreak;
+    if (noSignal.signal.aborted) {
+      this.#noSignalStreak = noSignal.streak;
       const reason = divergence.judgeNoSignal(this.#noSignalStreak);
       log.warn({ ...this.#noSignalStreak, reason }, 'groups have no variance');
       if (reason !== undefined) this.#divergence ??= { step, reason };

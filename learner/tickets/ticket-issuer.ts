@@ -43,7 +43,7 @@ export async function issueTickets<Group>(
   const { admission, tickets, receiver, changes, pace, publish, onReplaced } = options;
   while (!signal.aborted) {
     ticketsOutstanding.set(admission.table.outstanding);
-    ticketDemand.set(admission.demand);
+    ticketDemand.set(admission.samplable);
     // This also delays a reissue, by at most one write of the ledger.
     if (!admission.hasOffer || !tickets.isProblemFinal(admission.table.nextOrder)) {
       pace.reset();

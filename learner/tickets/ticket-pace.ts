@@ -13,17 +13,17 @@ export interface Pace {
  * Whether the learner chooses when to issue a ticket that the capacity law allows. In synchronous training the version of a
  * ticket does not depend on the moment of its issue, and a sample lag needs all tickets of a version to be issued by it.
  */
-export function isPaced(config: Pick<RunConfig, 'maxStepsOffPolicy' | 'sampleLag'>): boolean {
+export function isJustInTime(config: Pick<RunConfig, 'maxStepsOffPolicy' | 'sampleLag'>): boolean {
   return config.maxStepsOffPolicy > 0 && config.sampleLag === 0;
 }
 
 /** Issues tickets as early as the capacity law allows. */
-export const unpaced: Pace = {
+export const atOnce: Pace = {
   isWanted: () => Promise.resolve(true),
   reset: () => undefined,
 };
 
-export interface TicketPaceOptions {
+export interface JustInTimeOptions {
   /** Tickets that may wait for an actor. */
   readonly ahead: number;
   /** Reads the queue; undefined if it cannot be read, and then the capacity law alone decides. */
@@ -36,11 +36,11 @@ export interface TicketPaceOptions {
  * Issues tickets just in time: when an actor waits for one, or fewer than `ahead` wait for an actor. It asks the server
  * of the queue, so it needs no knowledge of the actors: any number may come and go, each with its own concurrency.
  */
-export class TicketPace implements Pace {
-  readonly #options: TicketPaceOptions;
+export class JustInTime implements Pace {
+  readonly #options: JustInTimeOptions;
   #wanted = 0; // tickets, of the last read
 
-  constructor(options: TicketPaceOptions) {
+  constructor(options: JustInTimeOptions) {
     this.#options = options;
   }
 

@@ -151,7 +151,7 @@ export class TicketTable<Group> {
    * @returns 'reissue' the first time, since a second attempt follows; 'gone' the second time, when
    *   the ticket is consumed.
    */
-  giveUp(order: number, attempt = 0): 'reissue' | 'gone' {
+  retryOrEnd(order: number, attempt = 0): 'reissue' | 'gone' {
     const from = this.#entries.get(order)?.state === 'issued' ? 'issued' : 'arrived';
     if (Math.max(this.#at(order, from).attempt, attempt) === 0) {
       this.#move(order, from, { state: 'retry' });

@@ -101,7 +101,7 @@ async function learner(broker: Broker): Promise<void> {
     isResumed: plane.backlog > 0,
     issuedBelow: plane.backlog,
     groupStats: new GroupStats(),
-    noSignalStreak: new NoSignalWatch(0),
+    noSignal: new NoSignalWatch(0),
     brokenPolicy: { died: () => undefined, arrived: () => undefined },
     onUnanswered: () => undefined,
   });

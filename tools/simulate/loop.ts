@@ -115,7 +115,7 @@ class Loop {
 
   /** Refuses groups that are too old, and sends minibatches to the backend, at most two steps ahead as in the learner. */
   #train(): void {
-    for (const { group } of this.#admission.refuseStale()) {
+    for (const { group } of this.#admission.refuse()) {
       this.#measures.drop(group);
     }
     for (;;) {
@@ -163,7 +163,7 @@ class Loop {
   #cancelUseless(version: number): void {
     const smallestUseful = smallestUsefulVersion(version, this.#policy.bound, []);
     for (const group of this.#pool.cancelBelow(smallestUseful)) {
-      this.#admission.table.giveUp(group.order, group.attempt);
+      this.#admission.table.retryOrEnd(group.order, group.attempt);
       this.#measures.drop(group);
     }
   }

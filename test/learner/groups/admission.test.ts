@@ -296,9 +296,9 @@ describe('admission with one group per step and one step off-policy', () => {
     const admission = new Admission<string>(bounds, { step: 0, version: 0 });
     assert(admission.hasOffer);
     issueAll(admission);
-    assert.deepEqual([admission.hasOffer, admission.room, admission.demand], [false, 0, 2]);
-    admission.table.giveUp(0);
-    assert.deepEqual([admission.hasOffer, admission.room, admission.demand], [true, 0, 2]);
+    assert.deepEqual([admission.hasOffer, admission.room, admission.samplable], [false, 0, 2]);
+    admission.table.retryOrEnd(0);
+    assert.deepEqual([admission.hasOffer, admission.room, admission.samplable], [true, 0, 2]);
   });
 
   it('admission refuses a group that a crash made too old, and reissues its ticket once', () => {
@@ -319,7 +319,7 @@ describe('admission with one group per step and one step off-policy', () => {
     });
     admission.arrive(0, 'of a lost step', [6]); // three steps away from version 3
     assert.deepEqual(
-      admission.refuseStale().map(({ order, outcome }) => ({ order, outcome })),
+      admission.refuse().map(({ order, outcome }) => ({ order, outcome })),
       [{ order: 0, outcome: 'reissue' }],
     );
     assert.equal(admission.room, 0); // the second attempt takes the place of the first
@@ -338,7 +338,7 @@ describe('admission with one group per step and one step off-policy', () => {
 
     admission.arrive(0, 'of the same lost step', [6]);
     assert.deepEqual(
-      admission.refuseStale().map(({ outcome }) => outcome),
+      admission.refuse().map(({ outcome }) => outcome),
       ['gone'],
     );
     assert.equal(admission.room, 1); // for a new ticket

@@ -10,7 +10,7 @@ import { GroupReceiver } from '../../../learner/groups/group-receiver.js';
 import type { ArrivedGroup } from '../../../learner/groups/check-scored-group.js';
 import { GroupStats } from '../../../learner/groups/group-stats.js';
 import { issueTickets } from '../../../learner/tickets/ticket-issuer.js';
-import { unpaced } from '../../../learner/tickets/ticket-pace.js';
+import { atOnce } from '../../../learner/tickets/ticket-pace.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
@@ -52,7 +52,7 @@ class Bench {
     ...{ groupsPerBatch: 2, firstVersion: 0, log: silent },
     isBroken: () => Promise.resolve(true),
   });
-  readonly noSignalStreak = new NoSignalWatch(0);
+  readonly noSignal = new NoSignalWatch(0);
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
   readonly unanswered: string[] = []; // tickets that ended without a message
@@ -99,7 +99,7 @@ class Bench {
       account: this.account,
       changes: this.#changes,
       groupStats: this.groupStats,
-      noSignalStreak: this.noSignalStreak,
+      noSignal: this.noSignal,
       brokenPolicy: this.brokenPolicy,
       onUnanswered: ({ ticketId, attempt, problemId }, reason) => {
         this.unanswered.push(`${readableId(ticketId)}.${attempt} of ${problemId}: ${reason}`);
@@ -126,7 +126,7 @@ class Bench {
         tickets: this.tickets,
         receiver: this.receiver,
         changes: this.#changes,
-        pace: unpaced,
+        pace: atOnce,
         publish: (ticket) => {
           this.published.push(ticket);
           return Promise.resolve();
@@ -362,7 +362,7 @@ describe('the group receiver with four tickets issued', () => {
   });
 
   it('a late false group of the first attempt does not affect the second attempt', async () => {
-    bench.admission.table.giveUp(0);
+    bench.admission.table.retryOrEnd(0);
     await bench.issue();
     await bench.deliver(
       withRollout(bench.group(0), { behaviorLogprobs: Float32Array.of(-50, -50, -50) }),
@@ -371,7 +371,7 @@ describe('the group receiver with four tickets issued', () => {
   });
 
   it('a malformed late answer to the first attempt leaves the second attempt to its actor', async () => {
-    bench.admission.table.giveUp(0);
+    bench.admission.table.retryOrEnd(0);
     await bench.issue();
     await bench.deliver(withRollout(bench.group(0), { tokens: Int32Array.of(1, 2, 99) }));
     assert.deepEqual([bench.settled, bench.states[0]], [['1 dead token_out_of_range'], '0 issued']);
@@ -568,7 +568,7 @@ describe('the group receiver of a learner restored to before the second attempt 
       bench = new Bench(true, { version: 9, issued: 0 });
       for (const attempt of attempts) await bench.deliver(bench.group(0, mixed, { attempt }));
       await bench.issue();
-      bench.admission.refuseStale();
+      bench.admission.refuse();
       await bench.issue();
       assert.equal(bench.states[0], '0 arrived', String(attempts));
       assert.equal(bench.admission.table.entry(0)!.attempt, 1);
@@ -580,7 +580,7 @@ describe('the group receiver of a learner restored to before the second attempt 
   it('a kept second attempt is also used if the ticket was in the checkpoint', async () => {
     await bench.deliver(bench.group(0));
     await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
-    bench.admission.refuseStale();
+    bench.admission.refuse();
     await bench.issue();
     assert.deepEqual(bench.published, []);
     assert.equal(bench.admission.table.entry(0)!.attempt, 1);
@@ -591,7 +591,7 @@ describe('the group receiver of a learner restored to before the second attempt 
     await bench.deliver(bench.group(0));
     bench.receiver.recordDeath(0, 1, outdated);
     assert.equal(bench.states[0], '0 arrived');
-    bench.admission.refuseStale();
+    bench.admission.refuse();
     await bench.issue();
     assert.deepEqual(
       bench.published.filter(({ order }) => order === 0),
@@ -610,7 +610,7 @@ describe('the group receiver of a learner restored to before the second attempt 
 
   it('a late group of the first attempt does not replace the second attempt', async () => {
     await bench.deliver(bench.group(0));
-    bench.admission.refuseStale();
+    bench.admission.refuse();
     await bench.issue();
     await bench.deliver(bench.group(0));
     assert.equal(bench.states[0], '0 issued');
@@ -623,7 +623,7 @@ describe('the group receiver and a stale group', () => {
   it('a stale group is covered by a checkpoint only once its second attempt is published', async () => {
     const bench = new Bench(true, { version: 9, issued: 4 });
     await bench.deliver(bench.group(0)); // of version 0
-    bench.admission.refuseStale();
+    bench.admission.refuse();
     assert.deepEqual(bench.covered, []);
     await bench.issue();
     assert.deepEqual(
@@ -645,7 +645,7 @@ describe('the group receiver and a quarantined actor', () => {
     const scored = bench.group(0, ['1', '1']);
     await bench.deliver({ ...scored, group: { ...scored.group, actor: 'tamperer' } });
     const isExcluded = ({ scored: { group } }: ArrivedGroup) => group.actor === 'tamperer';
-    const refused = bench.admission.refuseStale(isExcluded);
+    const refused = bench.admission.refuse(isExcluded);
     assert.deepEqual(
       refused.map(({ order, outcome }) => [order, outcome]),
       [[0, 'reissue']],
@@ -655,7 +655,7 @@ describe('the group receiver and a quarantined actor', () => {
     assert.deepEqual(bench.covered, [1]);
     await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
     assert.equal(bench.states[0], '0 arrived');
-    assert.deepEqual(bench.admission.refuseStale(isExcluded), []);
+    assert.deepEqual(bench.admission.refuse(isExcluded), []);
   });
 });
 
@@ -665,10 +665,7 @@ describe('the group receiver and the streaks that end a run', () => {
     await bench.issue();
     await bench.deliver(bench.group(0, ['1', '1']));
     bench.brokenPolicy.died(0, bench.admission.table);
-    const streaks = () => [
-      bench.noSignalStreak.noSignalStreak.groups,
-      bench.brokenPolicy.breakage.groups,
-    ];
+    const streaks = () => [bench.noSignal.streak.groups, bench.brokenPolicy.breakage.groups];
     const scored = bench.group(1);
     await bench.deliver({ ...scored, group: { ...scored.group, actor: 'tamperer' } });
     assert.deepEqual(streaks(), [1, 1]);

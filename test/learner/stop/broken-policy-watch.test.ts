@@ -88,7 +88,7 @@ describe('BrokenPolicyWatch, with batches of ten groups', () => {
     die(100, first + 1, [2]);
     await answered();
     assert(!watch.signal.aborted);
-    table.giveUp(2); // its group is too old, and its ticket is issued again
+    table.retryOrEnd(2); // its group is too old, and its ticket is issued again
     die(1);
     await answered();
     assert(!watch.signal.aborted);

@@ -22,7 +22,7 @@ describe('NoSignalWatch', () => {
     assert(!watch.signal.aborted);
     watch.skipped(group(0.5, 0.5));
     assert(watch.signal.aborted);
-    assert.deepEqual(watch.noSignalStreak, { groups: 2, reward: 0.25 });
+    assert.deepEqual(watch.streak, { groups: 2, reward: 0.25 });
   });
 
   it('the watch keeps the streak that ended it, whatever follows', () => {
@@ -30,7 +30,7 @@ describe('NoSignalWatch', () => {
     watch.skipped(group(0, 0));
     watch.skipped(group(1, 1));
     watch.admitted(group(0, 1));
-    assert.deepEqual(watch.noSignalStreak, { groups: 1, reward: 0 });
+    assert.deepEqual(watch.streak, { groups: 1, reward: 0 });
   });
 
   it('the watch does not abort because of one actor while others that have answered are alive', () => {
@@ -62,6 +62,6 @@ describe('NoSignalWatch', () => {
     const watch = new NoSignalWatch(0);
     for (let i = 0; i < 10; i += 1) watch.skipped(group(0, 0));
     assert(!watch.signal.aborted);
-    assert.equal(watch.noSignalStreak.groups, 10);
+    assert.equal(watch.streak.groups, 10);
   });
 });

@@ -20,7 +20,7 @@ describe('the stop conditions, after two unhealthy steps or by a condition on gr
   let broken: AbortController;
   let alone: AbortController;
   let noSignalStreak: NoSignalStreak;
-  let giveUp: StopConditions;
+  let stopConditions: StopConditions;
 
   beforeEach(() => {
     dry = new AbortController();
@@ -28,11 +28,11 @@ describe('the stop conditions, after two unhealthy steps or by a condition on gr
     alone = new AbortController();
     noSignalStreak = { groups: 9, reward: 1 };
     const breakage: Breakage = { groups: 12, version: 3, isContradicted: false };
-    giveUp = new StopConditions({
+    stopConditions = new StopConditions({
       divergence: new DivergenceWatch(limits, []),
-      noSignalStreak: {
+      noSignal: {
         signal: dry.signal,
-        get noSignalStreak() {
+        get streak() {
           return noSignalStreak;
         },
       },
@@ -49,66 +49,66 @@ describe('the stop conditions, after two unhealthy steps or by a condition on gr
 
   it('a run is not given up while no stop condition holds', () => {
     assert.deepEqual(
-      [giveUp.checkStep(event(1, 0.01)), giveUp.checkStep(event(2, 0.2))],
+      [stopConditions.checkStep(event(1, 0.01)), stopConditions.checkStep(event(2, 0.2))],
       [true, false],
     );
-    giveUp.findGroupCause(trained); // the time is up
-    assert(!giveUp.signal.aborted && !giveUp.hasDiverged);
-    assert.equal(giveUp.ending(1), undefined);
+    stopConditions.findGroupCause(trained); // the time is up
+    assert(!stopConditions.signal.aborted && !stopConditions.hasDiverged);
+    assert.equal(stopConditions.ending(1), undefined);
   });
 
   it('a run given up because of a step names the checkpoint that stays', () => {
-    giveUp.checkStep(event(2, 0.2));
-    giveUp.checkStep(event(3, 0.2));
-    assert(giveUp.signal.aborted && giveUp.hasDiverged);
-    const verdict = giveUp.ending(1);
+    stopConditions.checkStep(event(2, 0.2));
+    stopConditions.checkStep(event(3, 0.2));
+    assert(stopConditions.signal.aborted && stopConditions.hasDiverged);
+    const verdict = stopConditions.ending(1);
     assert(verdict?.reason === 'diverged');
     assert.deepEqual([verdict.divergence.step, verdict.divergence.checkpointStep], [3, 1]);
   });
 
   it('a run whose groups have no variance ends as no_signal if its reward has not fallen', () => {
-    giveUp.checkStep(event(1, 0));
+    stopConditions.checkStep(event(1, 0));
     dry.abort();
-    assert(giveUp.signal.aborted);
-    giveUp.findGroupCause(trained);
-    assert(!giveUp.hasDiverged);
-    assert.deepEqual(giveUp.ending(1), { reason: 'no_signal', noSignalStreak });
+    assert(stopConditions.signal.aborted);
+    stopConditions.findGroupCause(trained);
+    assert(!stopConditions.hasDiverged);
+    assert.deepEqual(stopConditions.ending(1), { reason: 'no_signal', noSignalStreak });
   });
 
   it('a run whose groups have no variance has diverged if its reward has collapsed', () => {
-    giveUp.checkStep(event(1, 0));
-    giveUp.checkStep(event(2, 0));
+    stopConditions.checkStep(event(1, 0));
+    stopConditions.checkStep(event(2, 0));
     noSignalStreak = { groups: 9, reward: 0.1 };
     dry.abort();
-    giveUp.findGroupCause(trained);
-    assert.equal(giveUp.ending(1)?.reason, 'diverged');
+    stopConditions.findGroupCause(trained);
+    assert.equal(stopConditions.ending(1)?.reason, 'diverged');
   });
 
   it('a run whose policy has logprobs that are not finite is given up', () => {
     broken.abort();
-    assert(giveUp.signal.aborted);
-    giveUp.findGroupCause(trained);
-    const verdict = giveUp.ending(2);
+    assert(stopConditions.signal.aborted);
+    stopConditions.findGroupCause(trained);
+    const verdict = stopConditions.ending(2);
     assert(verdict?.reason === 'diverged');
     assert.match(verdict.divergence.reason, /last 12 groups .* version 3 .* not finite/);
   });
 
   it('a run whose only actor has wrong logprobs is given up', () => {
     alone.abort();
-    assert(giveUp.signal.aborted);
-    giveUp.findGroupCause(trained);
+    assert(stopConditions.signal.aborted);
+    stopConditions.findGroupCause(trained);
     const reason = 'actor-0 is the only one';
-    assert.deepEqual(giveUp.ending(2), {
+    assert.deepEqual(stopConditions.ending(2), {
       reason: 'diverged',
       divergence: { step: 3, reason, cause: 'actor', checkpointStep: 2 },
     });
   });
 
   it('a run whose weights cannot be published is given up at the first such step', () => {
-    giveUp.refuse(3, 'version 3 is not finite');
-    giveUp.refuse(4, 'version 4 is not finite');
-    assert(giveUp.signal.aborted && giveUp.hasDiverged);
-    assert.deepEqual(giveUp.ending(2), {
+    stopConditions.refuse(3, 'version 3 is not finite');
+    stopConditions.refuse(4, 'version 4 is not finite');
+    assert(stopConditions.signal.aborted && stopConditions.hasDiverged);
+    assert.deepEqual(stopConditions.ending(2), {
       reason: 'diverged',
       divergence: { step: 3, reason: 'version 3 is not finite', checkpointStep: 2 },
     });
@@ -117,9 +117,9 @@ describe('the stop conditions, after two unhealthy steps or by a condition on gr
   it('a broken policy is an error of the user only if nothing has been trained', () => {
     broken.abort();
     assert.throws(() => {
-      giveUp.findGroupCause({ step: 0, unconfirmedSteps: 0 });
+      stopConditions.findGroupCause({ step: 0, unconfirmedSteps: 0 });
     }, UserError);
-    giveUp.findGroupCause({ step: 0, unconfirmedSteps: 1 });
-    assert(giveUp.hasDiverged);
+    stopConditions.findGroupCause({ step: 0, unconfirmedSteps: 1 });
+    assert(stopConditions.hasDiverged);
   });
 });

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { EarlyCancel, GroupStale } from '../../../actor/early-cancel.js';
 import type { ArrivedGroup } from '../../../learner/groups/check-scored-group.js';
 import { issueTickets } from '../../../learner/tickets/ticket-issuer.js';
-import { unpaced } from '../../../learner/tickets/ticket-pace.js';
+import { atOnce } from '../../../learner/tickets/ticket-pace.js';
 import { orderOf } from '../../../shared/base/ticket-name.js';
 import type { Random } from '../../../shared/base/random.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
@@ -144,7 +144,7 @@ export class CrashModel {
         tickets,
         receiver,
         changes,
-        pace: unpaced,
+        pace: atOnce,
         publish: (ticket) => {
           this.#tickets.publish(`${ticket.ticketId}.${ticket.attempt}`, ticket);
           if (!crashes) return Promise.resolve();
@@ -240,7 +240,7 @@ export class CrashModel {
 
   #step(): void {
     const { admission, account } = this.#session;
-    for (const { group } of admission.refuseStale()) account.waste(group.seq, 'stale');
+    for (const { group } of admission.refuse()) account.waste(group.seq, 'stale');
     const minibatch = admission.cut();
     if (minibatch === undefined) return;
     admission.confirmStep();

@@ -107,7 +107,7 @@ export function startSession(
     issuedBelow,
     audit: { isQuarantined: () => false, refused: () => Promise.resolve() },
     groupStats: new GroupStats(),
-    noSignalStreak: new NoSignalWatch(0),
+    noSignal: new NoSignalWatch(0),
     brokenPolicy: new BrokenPolicyWatch({
       groupsPerBatch: 1,
       firstVersion: 0,

@@ -205,12 +205,12 @@ export class FleetModel {
     if (ticket === undefined) return false;
     const entry = this.admission.table.entry(ticket.order);
     if (entry?.state !== 'issued' || entry.attempt > ticket.attempt) return true; // as above
-    this.admission.table.giveUp(ticket.order, ticket.attempt);
+    this.admission.table.retryOrEnd(ticket.order, ticket.attempt);
     return true;
   };
 
   readonly #cut = (): boolean => {
-    const refused = this.admission.refuseStale().length;
+    const refused = this.admission.refuse().length;
     this.stale += refused;
     const { version } = this.admission;
     const minibatch = this.admission.unconfirmedSteps < 2 ? this.admission.cut() : undefined;

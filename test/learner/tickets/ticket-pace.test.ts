@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
 import { issueTickets } from '../../../learner/tickets/ticket-issuer.js';
-import { TicketPace } from '../../../learner/tickets/ticket-pace.js';
+import { JustInTime } from '../../../learner/tickets/ticket-pace.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { Changes } from '../../../shared/base/changes.js';
 import type { TicketDemand } from '../../../shared/rl/capacity.js';
@@ -16,11 +16,11 @@ describe('the pace of tickets with two ahead', () => {
   let demand: TicketDemand | undefined;
   let reads: number;
   let pauses: number;
-  let pace: TicketPace;
+  let pace: JustInTime;
   beforeEach(() => {
     demand = { undelivered: 0, requests: 0 };
     [reads, pauses] = [0, 0];
-    pace = new TicketPace({
+    pace = new JustInTime({
       ahead: 2,
       read: () => {
         reads += 1;
@@ -88,7 +88,7 @@ describe('tickets that are issued just in time', () => {
     const demand = { undelivered: 0, requests: 2 };
     const stop = new AbortController();
     let onPause: () => void = () => undefined;
-    const pace = new TicketPace({
+    const pace = new JustInTime({
       ahead: 1,
       read: () => Promise.resolve(demand),
       pause: () =>
@@ -120,7 +120,7 @@ describe('tickets that are issued just in time', () => {
       stop.signal,
     );
     await isHeld;
-    assert.deepEqual([issued.length, admission.demand], [3, 6]); // the law allows three more
+    assert.deepEqual([issued.length, admission.samplable], [3, 6]); // the law allows three more
     assert.equal(offers, 3); // the window would keep the place of another
 
     Object.assign(demand, { undelivered: 1, requests: 0 }); // two were taken

@@ -45,12 +45,12 @@ describe('the ticket table', () => {
   it('the ticket table counts a reissue as one stale and one more issued', () => {
     const table = tableOf(1);
     table.arrive(0, 'old', 2);
-    assert.equal(table.giveUp(0), 'reissue');
+    assert.equal(table.retryOrEnd(0), 'reissue');
     table.reissue(0, 5, 7);
     assert.equal(table.entry(0)?.attempt, 1);
     assert.deepEqual([table.counts.issued, table.counts.stale, table.outstanding], [2, 1, 1]);
     table.arrive(0, 'old again', 7);
-    assert.equal(table.giveUp(0), 'gone');
+    assert.equal(table.retryOrEnd(0), 'gone');
     assert.deepEqual([table.counts.stale, table.outstanding], [2, 0]);
   });
 

@@ -35,7 +35,7 @@ const runsOf = (newest: number) =>
       const sorted = runs.toSorted(([a], [b]) => a - b);
       return sorted.filter(([version], i) => version !== sorted[i - 1]?.[0]);
     });
-const laws = fc
+const bounds = fc
   .record({
     version: fc.integer({ min: 0, max: 9 }),
     maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
@@ -45,13 +45,16 @@ const laws = fc
     const [from, to] = crash ?? [1, 1];
     return { version, maxStepsOffPolicy, rewinds: to < from ? [{ from, to }] : [] };
   });
-const batches = laws.chain((law) =>
+const batches = bounds.chain((bound) =>
   fc.record({
-    law: fc.constant(law),
-    groups: fc.array(fc.tuple(runsOf(law.version), runsOf(law.version), runsOf(law.version)), {
-      minLength: 1,
-      maxLength: 3,
-    }),
+    bound: fc.constant(bound),
+    groups: fc.array(
+      fc.tuple(runsOf(bound.version), runsOf(bound.version), runsOf(bound.version)),
+      {
+        minLength: 1,
+        maxLength: 3,
+      },
+    ),
     normalization: fc.constantFrom(...Normalization.options),
     loss: fc.constantFrom(...LossName.options),
     mask: fc.boolean(),
@@ -62,14 +65,14 @@ describe('a step on groups whose tokens are of several versions', () => {
   it('no token beyond the bound is ever trained on, and every other one as it would be alone', async () => {
     let masked = 0;
     await fc.assert(
-      fc.asyncProperty(batches, async ({ law, groups, normalization, loss, mask }) => {
+      fc.asyncProperty(batches, async ({ bound, groups, normalization, loss, mask }) => {
         const config = configOf({ loss, normalization, mask });
         const scored = groups.map((versions) => groupOf(versions));
         const [prepared] = await prepareMinibatches(
           { run, base: undefined },
           config,
           [scored],
-          law,
+          bound,
         );
         await sendMinibatch(run, config, prepared!);
         scored
@@ -82,7 +85,7 @@ describe('a step on groups whose tokens are of several versions', () => {
             let t = promptLength - 1;
             for (const [version, count] of versions) {
               const end = t + count;
-              const isFresh = mayTrainOn(version, law);
+              const isFresh = mayTrainOn(version, bound);
               if (!isFresh) masked += count;
               for (; t < end; t++) {
                 if (!isFresh) assert.deepEqual([advantages[t], gradient[t] === 0], [0, true]);
@@ -97,7 +100,7 @@ describe('a step on groups whose tokens are of several versions', () => {
   });
 
   it('the mean over tokens is one over the tokens that are trained on, and rewards are compared whole', async () => {
-    const law = { version: 5, maxStepsOffPolicy: 2, rewinds: [] };
+    const bound = { version: 5, maxStepsOffPolicy: 2, rewinds: [] };
     const first = groupOf([
       [
         [1, 2],
@@ -108,7 +111,12 @@ describe('a step on groups whose tokens are of several versions', () => {
     ]);
     const scales = async (normalization: Normalization) => {
       const config = configOf({ loss: 'cispo', normalization, mask: false });
-      const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [[first]], law);
+      const [prepared] = await prepareMinibatches(
+        { run, base: undefined },
+        config,
+        [[first]],
+        bound,
+      );
       return prepared!.advantages.map((values) => values.map((value) => value * 3)); // rewards 1, 0, 0
     };
     // Advantages 2/3, -1/3, -1/3; five tokens in two answers are left.
@@ -123,8 +131,8 @@ describe('a step on groups whose tokens are of several versions', () => {
     assertNear(await scales('group'), wanted(2 / 5, -1 / 5));
   });
 
-  it('a batch that would break the law is not sent', async () => {
-    const law = { version: 5, maxStepsOffPolicy: 2, rewinds: [] };
+  it('a batch that would break the bound is not sent', async () => {
+    const bound = { version: 5, maxStepsOffPolicy: 2, rewinds: [] };
     const config = configOf({ loss: 'cispo', normalization: 'none', mask: false });
     const groups = [
       groupOf([
@@ -137,7 +145,7 @@ describe('a step on groups whose tokens are of several versions', () => {
       ]),
     ];
     // As a mask that has forgotten a token would prepare it.
-    const any = { ...law, maxStepsOffPolicy: 3 };
+    const any = { ...bound, maxStepsOffPolicy: 3 };
     const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [groups], any);
     let isSent = false;
     const watched = {
@@ -147,14 +155,14 @@ describe('a step on groups whose tokens are of several versions', () => {
       },
     };
     assert.throws(
-      () => sendMinibatch(watched, config, { ...prepared!, law }),
+      () => sendMinibatch(watched, config, { ...prepared!, bound }),
       /a token of version 2 would be trained on by version 5, but --max-steps-off-policy is 2/,
     );
     assert(!isSent);
   });
 
   it('the figures of a mask and of weights describe the tokens that are trained on', async () => {
-    const law = { version: 3, maxStepsOffPolicy: 1, rewinds: [] };
+    const bound = { version: 3, maxStepsOffPolicy: 1, rewinds: [] };
     const config = {
       ...configOf({ loss: 'cispo', normalization: 'none', mask: true }),
       maxStepsOffPolicy: 1,
@@ -167,7 +175,12 @@ describe('a step on groups whose tokens are of several versions', () => {
         behaviorLogprobs[t] = t < 2 ? -8 : -1 - (promptLength - 1 + t) / 16;
       });
     }
-    const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [[scored]], law);
+    const [prepared] = await prepareMinibatches(
+      { run, base: undefined },
+      config,
+      [[scored]],
+      bound,
+    );
     const result = await sendMinibatch(run, config, prepared!);
     const group = { scored, seq: 1, sampledBy: [1, 3], arrivedAtVersion: 3 };
     const report = reportStep(config, 3, [{ group, staleness: 2, substep: 0 }], [result]);
@@ -184,7 +197,7 @@ describe('a step on groups whose tokens are of several versions', () => {
   });
 
   it('the report of a step counts the masked tokens, and describes the others', async () => {
-    const law = { version: 5, maxStepsOffPolicy: 2, rewinds: [] };
+    const bound = { version: 5, maxStepsOffPolicy: 2, rewinds: [] };
     const config = configOf({ loss: 'cispo', normalization: 'none', mask: false });
     const scored = groupOf([
       [
@@ -194,7 +207,12 @@ describe('a step on groups whose tokens are of several versions', () => {
       [[5, 4]],
       [[0, 3]],
     ]);
-    const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [[scored]], law);
+    const [prepared] = await prepareMinibatches(
+      { run, base: undefined },
+      config,
+      [[scored]],
+      bound,
+    );
     const result = await sendMinibatch(run, config, prepared!);
     const group = { scored, seq: 1, sampledBy: [0, 1, 4, 5], arrivedAtVersion: 5 };
     const trained = [{ group, staleness: 5, substep: 0 }];
