@@ -7,7 +7,7 @@ import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { findRun, ownServer, whichRun } from '../existing-run/find-run.js';
 import { keyFolderIn } from '../nats-server/start.js';
-import { type RunFolder, runsIn } from '../run-folder.js';
+import type { RunFolder } from '../run-folder.js';
 import { readLaunch } from '../up/resume.js';
 import { keyOf, processSettings } from '../up/up-config.js';
 
@@ -70,7 +70,7 @@ export interface Places {
 /**
  * Reads the flags; a local run provides what they leave open.
  *
- * @throws {UserError} listing every flag that is wrong.
+ * @throws {UserError} listing every flag that is wrong; or if there is no such run.
  */
 export async function loadPlaces(argv: readonly string[], env: Environment): Promise<Places> {
   const config = loadConfig(DoctorConfig, doctorService, argv, env);
@@ -90,7 +90,7 @@ export async function loadPlaces(argv: readonly string[], env: Environment): Pro
     modelDir: modelDir ?? embeddedModelPath,
     loraRank: loraRank ?? 32,
   };
-  if (run === undefined || !(await runsIn(config.runsDir)).includes(run)) return places;
+  if (run === undefined) return places;
   const found = await findRun({ ...config, run });
   const { folder } = found;
   const own = found.natsUrl === undefined && folder ? await ownServer(folder) : undefined;

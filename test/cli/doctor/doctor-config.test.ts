@@ -44,4 +44,13 @@ describe('the settings of the doctor', () => {
     assert.equal((await places('--run=mine')).loraRank, 16);
     assert.equal((await places()).loraRank, 32);
   });
+
+  it('the doctor refuses a run that exists neither here nor on a server that is named', async () => {
+    await assert.rejects(places('--run=mune'), {
+      name: 'UserError',
+      message: /no run mune .*did you mean mine\?.*--nats-url/,
+    });
+    const flags = ['--nats-url=nats://bus:4222', '--engine-url=http://gpu-1:8000'];
+    assert.equal((await places('--run=mune', ...flags)).engineUrl, 'http://gpu-1:8000');
+  });
 });
