@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { identityName, runAccount } from '../shared/broker/permissions.js';
-import { makeFolder } from '../shared/base/make-folder.js';
+import { makeOutputFolder } from '../shared/base/make-folder.js';
 import { string, int } from '../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../shared/service/config.js';
 import { describeFlags } from '../shared/service/config-help.js';
@@ -79,7 +79,8 @@ export async function natsConfig(argv: readonly string[], env: Environment): Pro
  * Writes the files; existing keys are kept, and so is a certificate for the same hosts.
  *
  * @returns the files that exist now, and notes for the operator of the servers.
- * @throws {UserError} if the folder has a certificate and no hosts are named, or the configuration of another run.
+ * @throws {UserError} if the folder cannot be written, has a certificate and no hosts are named, or the configuration of
+ *   another run.
  */
 export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Promise<string> {
   const { run, tlsHosts, tlsFolder } = config;
@@ -98,7 +99,7 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
       `--tls-hosts is missing, and ${out} has a certificate: name the same hosts again, or delete ${authorityFile}, server.pem and server-key.pem for a server without TLS`,
     );
   }
-  await makeFolder(out, 0o700);
+  await makeOutputFolder(out, '--out', 0o700);
   const keysBefore = (await identitiesIn(out)).map(identityName);
   const users = await writeKeys(out, run, runIdentities(config));
   const blocks = [

@@ -5,6 +5,7 @@ import { z } from 'zod';
 import { sha256 } from '../shared/base/bytes.js';
 import { replaceFile } from '../shared/base/durable-file.js';
 import { errorText } from '../shared/base/errors.js';
+import { unusableFolder } from '../shared/base/make-folder.js';
 import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
@@ -121,6 +122,7 @@ export class CheckpointStore {
    * Reads the checkpoints under `root`, which is created if missing; a broken one is logged and skipped.
    *
    * @param signal aborts waits for free disk space.
+   * @throws {UserError} if `root` cannot be created.
    */
   static async open(
     root: string,
@@ -128,7 +130,12 @@ export class CheckpointStore {
     signal: AbortSignal = new AbortController().signal,
   ): Promise<CheckpointStore> {
     const store = new CheckpointStore(resolve(root), { log, signal });
-    await writeWhenRoom('checkpoints', store.wait, () => makeFolders(resolve(root)));
+    try {
+      await writeWhenRoom('checkpoints', store.wait, () => makeFolders(resolve(root)));
+    } catch (caught) {
+      if (signal.aborted) throw caught;
+      throw unusableFolder(resolve(root), '--checkpoint-dir', caught);
+    }
     for (const run of await foldersIn(root)) {
       for (const kind of checkpointKinds) {
         const parent = join(root, run, kind);

@@ -2,7 +2,7 @@ import { copyFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { string } from '../../shared/service/config-fields.js';
-import { makeFolder } from '../../shared/base/make-folder.js';
+import { makeOutputFolder } from '../../shared/base/make-folder.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { UserError } from '../../shared/base/errors.js';
@@ -34,7 +34,7 @@ ${describeFlags(ExportConfig.shape, exportService)}
 /**
  * Writes the files, replacing those of an earlier export, and returns the exit code.
  *
- * @throws {UserError} for an unknown run, or one without a step.
+ * @throws {UserError} for an unknown run, one without a step, or a folder that cannot be written.
  */
 export async function exportRun(argv: readonly string[], env: Environment): Promise<number> {
   const { run, format, out, runsDir } = loadConfig(ExportConfig, exportService, argv, env);
@@ -44,7 +44,7 @@ export async function exportRun(argv: readonly string[], env: Environment): Prom
   const rows = await readHistory(join(path, 'metrics.jsonl'));
   if (rows.length === 0) throw new UserError(`run ${run} has no step yet`);
   const folder = out ?? join(path, 'exports', format);
-  await makeFolder(folder);
+  await makeOutputFolder(folder, '--out');
   const name = await write[format](rows, folder, join(path, 'config.json'));
   process.stdout.write(`${rows.length} steps in ${join(folder, name)}\n`);
   return 0;

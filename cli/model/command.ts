@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { UserError } from '../../shared/base/errors.js';
+import { makeOutputFolder } from '../../shared/base/make-folder.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import type { Environment } from '../../shared/service/config.js';
 import { findingText } from '../doctor/finding.js';
@@ -68,6 +69,7 @@ async function finishedOrigin(
 /** The directory appears under its name when it is complete. */
 async function getInto(wanted: ModelRequest['wanted'], out: string): Promise<Origin> {
   const partial = `${out}.partial`;
+  await makeOutputFolder(partial, '--out');
   using _lock = await lockFolder(partial, 'offbeat model get');
   const origin = await take(wanted, partial);
   await rename(partial, out);

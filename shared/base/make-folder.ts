@@ -1,5 +1,6 @@
-import { mkdir, stat } from 'node:fs/promises';
+import { access, constants, mkdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
+import { errorText, UserError } from './errors.js';
 
 /**
  * Creates a folder and its missing parents. Node.js' recursive `mkdir` never returns if an existing folder
@@ -21,6 +22,29 @@ export async function makeFolder(path: string, mode?: number): Promise<string | 
       first = await makeFolder(dirname(folder), mode); // unless another caller has just created it
     }
   }
+}
+
+/**
+ * Creates the folder that a user has named for output, and its missing parents.
+ *
+ * @param flag that named it, or that can name another: `--out`.
+ * @throws {UserError} if it cannot be created or written.
+ */
+export async function makeOutputFolder(path: string, flag: string, mode?: number): Promise<void> {
+  try {
+    await makeFolder(path, mode);
+    await access(path, constants.W_OK | constants.X_OK);
+  } catch (cause) {
+    throw unusableFolder(path, flag, cause);
+  }
+}
+
+/** The error of a folder that {@link makeOutputFolder} or another function could not create. */
+export function unusableFolder(path: string, flag: string, cause: unknown): UserError {
+  return new UserError(
+    `${path} is not a folder that can be written (${errorText(cause)}); name another with ${flag}`,
+    { cause },
+  );
 }
 
 /** Whether there is a folder, or a link to one. */

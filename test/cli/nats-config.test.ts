@@ -65,6 +65,13 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     );
   });
 
+  it('offbeat nats-config refuses a folder that cannot be made, without a stack', async () => {
+    await writeFile(join(folder, 'keys'), '');
+    const { code, err } = await write();
+    assert.equal(code, 2);
+    assert.match(err, /^.*keys is not a folder that can be written \(.*\); name .* --out\n$/);
+  });
+
   describe('a repeated offbeat nats-config', () => {
     const again = (actors: number, tlsHosts?: string) =>
       writeNatsConfig({ run: 'far', out: folder, actors, evalActors: 0, tlsHosts });

@@ -63,6 +63,15 @@ describe('the checkpoint store', () => {
     assert.deepEqual([...(await second.read(path)).adapter], [1, 2, 3]);
   });
 
+  it('the checkpoint store refuses a folder that cannot be made, and names its flag', async () => {
+    const root = freshRoot();
+    await writeFile(root, '');
+    await assert.rejects(CheckpointStore.open(root, log), {
+      name: 'UserError',
+      message: /name another with --checkpoint-dir$/,
+    });
+  });
+
   it('the checkpoint store stores both kinds under the same name separately', async () => {
     const store = await CheckpointStore.open(freshRoot(), log);
     await store.save(checkpointAbout({ kind: 'weights', name: 'same' }), files);

@@ -6,7 +6,7 @@ import { flagsOf, loadConfig, type Environment } from '../../shared/service/conf
 import { UserError } from '../../shared/base/errors.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { describeFlags } from '../../shared/service/config-help.js';
-import { makeFolder } from '../../shared/base/make-folder.js';
+import { makeOutputFolder } from '../../shared/base/make-folder.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
 import { loadSchema } from '../../cli/load-schema.js';
 import { createScreen, type Screen } from '../../cli/up/screen.js';
@@ -83,6 +83,8 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
     return 0;
   }
 
+  await makeOutputFolder(out, '--out');
+  if (config.publish !== undefined) await makeOutputFolder(config.publish, '--publish');
   using _lock = await lockFolder(out, 'offbeat sweep');
   const screen = createScreen({ stream: process.stdout, env, now: Date.now });
   const stop = listenForStop(screen.note, 'stopping: the run in progress will be repeated');
@@ -207,7 +209,6 @@ async function writeReport(
   const results = planned.flatMap(({ name }) => done.get(name) ?? []);
   const report = reportOf(experiment, planned, results);
   const markdown = reportMarkdown(report);
-  await makeFolder(out);
   await writeFile(join(out, 'report.html'), reportHtml(report));
   await writeFile(join(out, 'report.md'), markdown);
   await writeFile(join(out, 'plot.svg'), `${report.svg}\n`);

@@ -167,5 +167,7 @@ describe('offbeat export', { timeout: 120_000 }, () => {
     const broken = await runOffbeat(['export', '--run=broken', '--format=csv'], folder);
     assert.match(broken.err, /metrics\.jsonl:1 is not a line of a metrics\.jsonl/);
     assert.match((await exported('--format=excel')).err, /--format .* is "excel"/);
+    const inTheWay = await exported('--format=csv', `--out=${join(run, 'config.json')}`);
+    assert.match(inTheWay.err, /^.*config\.json is not a folder .*; name another with --out\n$/);
   });
 });

@@ -3,7 +3,7 @@ import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { makeFolder } from '../../../shared/base/make-folder.js';
+import { makeFolder, makeOutputFolder } from '../../../shared/base/make-folder.js';
 
 describe('the creation of a folder', () => {
   let root: string;
@@ -34,6 +34,17 @@ describe('the creation of a folder', () => {
     await writeFile(join(root, 'file'), '');
     await assert.rejects(makeFolder(join(root, 'file')), /EEXIST/);
     await assert.rejects(makeFolder(join(root, 'file/below')), /ENOTDIR/);
+  });
+
+  it('a folder that a user has named is refused with the reason and the flag', async () => {
+    const path = join(root, 'taken');
+    await writeFile(path, '');
+    await assert.rejects(makeOutputFolder(path, '--out'), {
+      name: 'UserError',
+      message: /taken is not a folder that can be written \(EEXIST.*\); name another with --out$/,
+    });
+    await makeOutputFolder(join(root, 'new'), '--out');
+    assert((await stat(join(root, 'new'))).isDirectory());
   });
 
   const skip = process.platform === 'linux' ? false : 'only Linux has /proc';
