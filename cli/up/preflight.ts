@@ -1,7 +1,14 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
-import { type Environment, loadConfig } from '../../shared/service/config.js';
+import {
+  ConfigError,
+  type Environment,
+  environmentName,
+  kebab,
+  loadConfig,
+  settingName,
+} from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { checkLogLevel } from '../../shared/service/telemetry/logger.js';
 import {
@@ -30,7 +37,7 @@ import {
   type RunPlaces,
 } from '../processes/members.js';
 import { findStart, type StartingPoint } from './start-from.js';
-import type { UpConfig, UpRequest } from './up-config.js';
+import { runSettings, UpConfig, upService, type UpRequest } from './up-config.js';
 
 interface PreflightOptions {
   readonly request: UpRequest;
@@ -143,6 +150,7 @@ function reportFitted(
  * Reads the settings of every service as the service itself will, from its environment variables too.
  *
  * @returns those of the learner.
+ * @throws {ConfigError} listing the problems of all services, each by the name that the user gave.
  */
 async function checkSettings(
   { config, settings }: UpRequest,
@@ -162,14 +170,31 @@ async function checkSettings(
     ...workerMembers(config, places, settings),
     ...(config.backendUrl === undefined ? [backendMember(config, places)] : []),
   ];
+  const problems = new Set<string>(); // two actors have the same
   const all = await Promise.all(
     members.map(async ({ command }) => {
       const { args, env: own } = await command();
-      const [service, ...flags] = args.slice(args.findIndex((word) => word.endsWith('cli.js')) + 1);
-      const schema = await loadSchema(service as ServiceName);
-      return loadConfig(schema, service!, flags, { ...env, ...own });
+      const [name, ...flags] = args.slice(args.findIndex((word) => word.endsWith('cli.js')) + 1);
+      const service = name as ServiceName;
+      const schema = await loadSchema(service);
+      const ours = service === 'learner' ? runSettings(schema) : {};
+      const nameOf = (key: string) => {
+        const variable = environmentName(service, key);
+        const isFlag = flags.some((word) => word.startsWith(`--${kebab(key)}=`));
+        const isVariable = !isFlag && (env[variable] ?? '') !== '';
+        const isOurs = key in UpConfig.shape || key in ours;
+        return isOurs && !isVariable ? settingName(upService, key) : variable;
+      };
+      try {
+        return loadConfig(schema, service, flags, { ...env, ...own }, nameOf);
+      } catch (caught) {
+        if (!(caught instanceof ConfigError)) throw caught;
+        for (const problem of caught.problems) problems.add(problem);
+        return {};
+      }
     }),
   );
+  if (problems.size > 0) throw new ConfigError(upService, [...problems]);
   return all[0]!;
 }
 

@@ -18,13 +18,15 @@ export type Environment = Readonly<Record<string, string | undefined>>;
  * Booleans are flags without a value (`--json`), also `--no-json`; in the environment `true` or
  * `false`. Everything else arrives as text, so number fields use `z.coerce.number()`.
  *
- * @throws {UserError} listing all problems, under the names that the user knows.
+ * @param nameOf how the user can set a key that no file sets.
+ * @throws {ConfigError} listing all problems, under the names that the user knows.
  */
 export function loadConfig<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
   service: string,
   argv: readonly string[],
   env: Environment,
+  nameOf = (key: string) => settingName(service, key),
 ): z.infer<z.ZodObject<Shape>> {
   const problems: string[] = [];
   const keys = Object.keys(schema.shape);
@@ -34,9 +36,12 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   const file = typeof path === 'string' && path !== '' ? readFile(path, keys, problems) : {};
 
   const values: Record<string, unknown> = {};
+  const fromFile = new Set<string>();
   for (const key of keys) {
     const fromEnv = env[environmentName(service, key)];
-    const given = flags.get(key) ?? (fromEnv === '' ? undefined : fromEnv) ?? file[key];
+    const beforeFile = flags.get(key) ?? (fromEnv === '' ? undefined : fromEnv);
+    const given = beforeFile ?? file[key];
+    if (beforeFile === undefined && given !== undefined) fromFile.add(key);
     if (isSecret(key) && typeof given === 'string') keepSecret(given);
     if (given !== undefined) values[key] = isBoolean(schema.shape[key]) ? asBoolean(given) : given;
   }
@@ -49,7 +54,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   if (!parsed.success) {
     for (const issue of parsed.error.issues) {
       const key = String(issue.path[0] ?? '');
-      const name = `--${kebab(key)} (or ${environmentName(service, key)})`;
+      const name = fromFile.has(key) ? `${JSON.stringify(key)} in ${String(path)}` : nameOf(key);
       const given = values[key];
       if (given === undefined && issue.code === 'invalid_type') {
         const more = issue.message === isMissing ? '' : `: ${issue.message}`;
@@ -64,12 +69,24 @@ export function loadConfig<Shape extends z.ZodRawShape>(
       );
     }
   }
-  if (problems.length > 0 || !parsed.success) {
-    throw new UserError(
-      `${service.replace(/^offbeat-/, 'offbeat ')} cannot start:\n${problems.map((line) => `  - ${line}`).join('\n')}`,
-    );
-  }
+  if (problems.length > 0 || !parsed.success) throw new ConfigError(service, problems);
   return parsed.data;
+}
+
+/** Settings of a service or a command are wrong. */
+export class ConfigError extends UserError {
+  constructor(
+    service: string,
+    readonly problems: readonly string[], // each names its setting
+  ) {
+    const lines = problems.map((problem) => `\n  - ${problem}`);
+    super(`${service.replace(/^offbeat-/, 'offbeat ')} cannot start:${lines.join('')}`);
+  }
+}
+
+/** `learner`, `maxSteps` → `--max-steps (or LEARNER_MAX_STEPS)`. */
+export function settingName(service: string, key: string): string {
+  return `--${kebab(key)} (or ${environmentName(service, key)})`;
 }
 
 /** Lists the flags that `loadConfig` accepts for a schema. */

@@ -98,10 +98,15 @@ describe('offbeat up, with an unusable environment', { timeout: 240_000 }, () =>
   });
 
   it('offbeat up writes nothing if a service would refuse its part of the environment', async () => {
-    assert.match(
-      await refusal([], { ACTOR_THREADS: 'many' }),
-      /^actor cannot start:\n {2}- --threads \(or ACTOR_THREADS\) is "many"/,
-    );
+    const wrong = { ACTOR_THREADS: 'many', LEARNER_LOSS: 'mse', OFFBEAT_ENGINE_URL: 'http://x' };
+    const [heading, ...problems] = (await refusal(['--segment-tokens=3'], wrong)).split('\n');
+    assert.equal(heading, 'offbeat cannot start:');
+    assert.match(problems[0]!, /^ {2}- LEARNER_LOSS is "mse": expected one of /);
+    assert.match(problems[1]!, /^ {2}- ACTOR_THREADS is "many": expected a number$/);
+    const others = await refusal(['--segment-tokens=3'], { ...wrong, ACTOR_THREADS: '' });
+    assert.match(others, /^ {2}- --engine-url \(or OFFBEAT_ENGINE_URL\) is "http:\/\/x": only /m);
+    assert.match(others, /^ {2}- --segment-tokens \(or OFFBEAT_SEGMENT_TOKENS\) is "3": --sam/m);
+    assert.match(others, /^ {2}- LEARNER_LOSS is "mse"/m);
   });
 
   it('offbeat up writes nothing if the folder of the runs cannot be created', async () => {

@@ -152,13 +152,21 @@ describe('a configuration', () => {
     const path = join(folder, 'empty.json');
     await writeFile(path, JSON.stringify({ seed: null, bound: [], evalProblems: false }));
     assert.deepEqual(said(['--config', path]), [
-      '  - --seed (or OFFBEAT_X_SEED) is null: expected a number; give a value, or leave it out',
-      '  - --eval-problems (or OFFBEAT_X_EVAL_PROBLEMS) is false: expected a number',
-      '  - --bound (or OFFBEAT_X_BOUND) is []: expected a whole number of at least 0, or auto:N with N of at least 1',
+      `  - "seed" in ${path} is null: expected a number; give a value, or leave it out`,
+      `  - "evalProblems" in ${path} is false: expected a number`,
+      `  - "bound" in ${path} is []: expected a whole number of at least 0, or auto:N with N of at least 1`,
     ]);
     assert.deepEqual(said(['--config=']), ['  - --config needs a value']);
     const { seed, note } = loadConfig(Numbers, 'offbeat-x', ['--seed=0', '--note='], {});
     assert.deepEqual([seed, note], [0, '']);
+  });
+
+  it('a configuration reports a wrong value by the place that gives it', async () => {
+    const path = join(folder, 'wrong.json');
+    await writeFile(path, JSON.stringify({ maxSteps: 'x', learningRate: 'y' }));
+    const text = complaint(['--config', path], { LEARNER_LEARNING_RATE: 'z' });
+    assert.match(text, /^ {2}- "maxSteps" in .*wrong\.json is "x": expected a number$/m);
+    assert.match(text, /^ {2}- --learning-rate \(or LEARNER_LEARNING_RATE\) is "z": expected/m);
   });
 
   it('a configuration reports unknown keys in the file', async () => {
