@@ -47,7 +47,7 @@ like one of offbeat up: --run NAME --resume continues it, and offbeat up --from 
 its weights. Without --epochs, --max-steps and --max-minutes it trains for one epoch.
 
 How to run it:
-${describeFlags(sftShape, upService)}
+${describeFlags(sftShape, upService, { isAll: false })}
 
 What to train:
 ${describeFlags(choices, upService)}

@@ -44,7 +44,7 @@ processes, shows progress, prints a summary and ends them all. The files of a ru
 --run NAME --resume continues it. Without --max-steps and --max-minutes it trains for ${defaultMinutes} minutes.
 
 How to run it:
-${describeFlags(UpConfig.shape, upService)}
+${describeFlags(UpConfig.shape, upService, { isAll: false })}
 
 What to train:
 ${describeFlags(settings, upService)}

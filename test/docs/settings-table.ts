@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { isNeeded, valuesText } from '../../shared/service/config-help.js';
 import { runSettings } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { kebab } from '../../shared/service/config.js';
@@ -31,26 +32,12 @@ const ownDefaults: Readonly<Record<string, string>> = {
 /** One row per setting: flag, values, default, meaning. */
 function settingsTable(command: string, shape: z.core.$ZodShape): string {
   const rows = Object.entries(shape).map(([key, field]) => {
-    const schema = z.toJSONSchema(field, { io: 'output', unrepresentable: 'any' }) as JsonSchema;
+    const schema = z.toJSONSchema(field, { io: 'output', unrepresentable: 'any' });
     const fallback = ownDefaults[`${command} ${key}`] ?? defaultOf(field, schema);
-    return [`\`--${kebab(key)}\``, valuesOf(schema), fallback, escaped(schema.description)];
+    const values = valuesText(field, (value) => `\`${value}\``);
+    return [`\`--${kebab(key)}\``, values, fallback, escaped(schema.description)];
   });
   return alignedTable([['flag', 'value', 'default', 'meaning'], ...rows]);
-}
-
-interface JsonSchema {
-  readonly type?: string;
-  readonly description?: string;
-  readonly default?: unknown;
-  readonly enum?: readonly string[];
-  readonly const?: string;
-  readonly anyOf?: readonly JsonSchema[];
-  readonly pattern?: string;
-  readonly format?: string;
-  readonly minimum?: number;
-  readonly exclusiveMinimum?: number;
-  readonly maximum?: number;
-  readonly exclusiveMaximum?: number;
 }
 
 function learnerTables(): string {
@@ -76,38 +63,8 @@ function commandTables(): string {
     .join('\n\n');
 }
 
-function valuesOf(schema: JsonSchema): string {
-  if (schema.enum !== undefined) return schema.enum.map((value) => `\`${value}\``).join(', ');
-  if (schema.const !== undefined) return `\`${schema.const}\``;
-  if (schema.anyOf !== undefined) return schema.anyOf.map(valuesOf).join(', or ');
-  if (schema.pattern?.startsWith('^auto:') === true) return '`auto:N`';
-  if (schema.type === 'boolean') return '';
-  if (schema.type === 'integer') return `whole${boundsOf(schema)}`;
-  if (schema.type === 'number') return `number${boundsOf(schema)}`;
-  return schema.format === 'uri' ? 'URL' : 'text';
-}
-
-/** Omits the limits of the number type itself. */
-function boundsOf(schema: JsonSchema): string {
-  const { minimum, exclusiveMinimum, maximum, exclusiveMaximum } = schema;
-  const isReal = (bound: number | undefined) =>
-    bound !== undefined && Math.abs(bound) < Number.MAX_SAFE_INTEGER;
-  const bounds = [
-    isReal(minimum) && `≥ ${minimum}`,
-    isReal(exclusiveMinimum) && `> ${exclusiveMinimum}`,
-    isReal(maximum) && `≤ ${maximum}`,
-    isReal(exclusiveMaximum) && `< ${exclusiveMaximum}`,
-  ];
-  return bounds
-    .filter((bound) => bound !== false)
-    .map((bound) => `, ${bound}`)
-    .join('');
-}
-
-function defaultOf(field: z.core.$ZodType, schema: JsonSchema): string {
-  if (schema.default === undefined) {
-    return z.safeParse(field, undefined).success ? '' : '**needed**';
-  }
+function defaultOf(field: z.core.$ZodType, schema: z.core.JSONSchema.BaseSchema): string {
+  if (schema.default === undefined) return isNeeded(field) ? '**needed**' : '';
   if (schema.type === 'boolean') return schema.default === true ? 'on' : 'off';
   return `\`${typeof schema.default === 'string' ? schema.default : JSON.stringify(schema.default)}\``;
 }
