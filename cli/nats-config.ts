@@ -22,31 +22,39 @@ import { accountsText } from './nats-server/accounts.js';
 import { accountsBlock, tlsText } from './nats-server/start.js';
 
 /** What the keys are for. */
-export const NatsConfig = z.object({
-  run: RunName.describe('the run that the keys are for.'),
-  out: string.describe(
-    'folder for the keys and nats-server.conf; keys and certificate in it are kept.',
-  ),
-  actors: int
-    .min(1)
-    .max(256)
-    .default(2)
-    .describe(
-      'how many actors: they are called actor-0, actor-1, …, as pods of a StatefulSet are.',
+export const NatsConfig = z
+  .object({
+    run: RunName.describe('the run that the keys are for.'),
+    out: string.describe(
+      'folder for the keys and nats-server.conf; keys and certificate in it are kept.',
     ),
-  evalActors: int.min(0).max(256).default(0).describe('and eval-actor-0, …'),
-  tlsHosts: z
-    .string()
-    .regex(
-      /^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/,
-      'expected names or addresses, separated by commas',
-    )
-    .optional()
-    .describe('host names and addresses of the server; if given, it gets a certificate for them.'),
-  tlsFolder: string
-    .optional()
-    .describe('where the server will find server.pem and server-key.pem; by default in --out.'),
-});
+    actors: int
+      .min(1)
+      .max(256)
+      .default(2)
+      .describe(
+        'how many actors: they are called actor-0, actor-1, …, as pods of a StatefulSet are.',
+      ),
+    evalActors: int.min(0).max(256).default(0).describe('and eval-actor-0, …'),
+    tlsHosts: z
+      .string()
+      .regex(
+        /^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/,
+        'expected names or addresses, separated by commas',
+      )
+      .optional()
+      .describe(
+        'host names and addresses of the server; if given, it gets a certificate for them.',
+      ),
+    tlsFolder: string
+      .optional()
+      .describe('where the server will find server.pem and server-key.pem; by default in --out.'),
+  })
+  .check(({ value, issues }) => {
+    if (value.tlsFolder === undefined || value.tlsHosts !== undefined) return;
+    const message = 'a certificate is made only for --tls-hosts; add it, or remove this';
+    issues.push({ code: 'custom', input: value, path: ['tlsFolder'], message });
+  });
 
 export const natsConfigService = 'offbeat-nats-config';
 

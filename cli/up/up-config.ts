@@ -213,6 +213,7 @@ export function checkRequest(
   complain: (key: string, message: string) => void,
 ): void {
   checkAddresses(config, env, complain);
+  checkEffects(config, settings, complain);
   if (settings['windowPolicy'] === 'tokens') checkAdoption(config, complain);
   const all = { ...withEnd(settings), run: 'any' };
   const { error } = learner.safeParse(all, { error: plainWords });
@@ -280,6 +281,23 @@ function checkAdoption(
     complain('inFlightUpdates', `${why}; remove --no-in-flight-updates`);
   if (sampler !== 'onnx' && segmentTokens === 0) {
     complain('segmentTokens', `${why}; with --sampler ${sampler} give one, such as 256`);
+  }
+}
+
+/** Refuses settings that would do nothing. */
+function checkEffects(
+  { dashboard, dashboardPort, evalActors = 0 }: Partial<UpConfig>,
+  { evalProblems }: UpRequest['settings'],
+  complain: (key: string, message: string) => void,
+): void {
+  if (dashboard === false && dashboardPort !== undefined) {
+    complain('dashboardPort', '--no-dashboard serves no page; remove one of the two');
+  }
+  if (evalActors > 0 && evalProblems === 0) {
+    complain(
+      'evalActors',
+      '--eval-problems 0 gives them nothing to evaluate; remove one of the two',
+    );
   }
 }
 

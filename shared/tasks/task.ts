@@ -130,6 +130,6 @@ export const CommonSettings = z.object({
   promptLanguage: z
     .enum(promptLanguages)
     .default('en')
-    .describe('language of the prompt; compact has no words.'),
+    .describe('language of the prompt, for fewshot and think; compact has no words.'),
 });
 export type CommonSettings = z.infer<typeof CommonSettings>;

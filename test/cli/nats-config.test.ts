@@ -65,7 +65,8 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     );
   });
 
-  it('offbeat nats-config refuses a folder that cannot be made, without a stack', async () => {
+  it('offbeat nats-config refuses a folder that cannot be made, and one of a certificate that is not asked for', async () => {
+    assert.match((await write('--tls-folder=/etc/nats')).err, /--tls-folder .*add it, or remove/);
     await writeFile(join(folder, 'keys'), '');
     const { code, err } = await write();
     assert.equal(code, 2);

@@ -49,7 +49,11 @@ export function loadSweepConfig(argv: readonly string[], env: Environment): Swee
       `offbeat sweep: the first word is the file of the experiment${file === undefined ? '' : `, not ${file}`}; there are some in docs/experiments`,
     );
   }
-  return { ...loadConfig(SweepConfig, sweepService, flags, env), file };
+  const config = loadConfig(SweepConfig, sweepService, flags, env);
+  if (config.dryRun && config.report) {
+    throw new UserError('--dry-run writes nothing, so there is no --report; remove one of the two');
+  }
+  return { ...config, file };
 }
 
 /** The help of `offbeat sweep`, with its flags. */

@@ -97,6 +97,14 @@ describe('the flags of npm start', () => {
     load([...tokens, '--sampler', 'tinker', '--segment-tokens', '64']);
   });
 
+  it('the flags of npm start are refused if one makes another do nothing', () => {
+    const page = complaint(['--no-dashboard', '--dashboard-port=8080']);
+    assert.match(page, /--dashboard-port .* is "8080": --no-dashboard serves no page/);
+    const evals = complaint(['--eval-problems=0', '--eval-actors=2']);
+    assert.match(evals, /--eval-actors .* is "2": --eval-problems 0 gives them nothing/);
+    load(['--eval-problems=0', '--eval-actors=0', '--dashboard-port=8080']);
+  });
+
   it('the flags of npm start ask for the facts about a server that only the user knows', () => {
     const text = complaint(['--backend-url', 'http://127.0.0.1:10610']);
     assert.match(text, /--api-key .*TINKER_API_KEY/);
@@ -126,6 +134,6 @@ describe('the help of npm start', () => {
 
   it('the help of npm start gives the defaults', async () => {
     const { actors } = UpConfig.parse({});
-    assert.match(await upHelp(), new RegExp(`--actors N\n.*default ${actors};`));
+    assert.match(await upHelp(), new RegExp(`--actors N\\n.*\\n? *.*default ${actors};`));
   });
 });

@@ -53,7 +53,8 @@ describe('the prompt style that a user chooses', () => {
     folder = await mkdtemp(join(tmpdir(), 'offbeat-template-'));
   });
   after(() => rm(folder, { recursive: true }));
-  const choose = (choice: string) => chooseTemplate(CountdownPrompt, styles, choice, 'en');
+  const choose = (choice: string, language: 'en' | 'zh' = 'en') =>
+    chooseTemplate(CountdownPrompt, styles, choice, language);
   const chooseFile = async (text: string) => {
     const path = join(folder, 'mine.json');
     await writeFile(path, text);
@@ -62,6 +63,17 @@ describe('the prompt style that a user chooses', () => {
 
   it("the prompt style may be the name of one of the task's styles", async () => {
     assert.deepEqual(await choose('fewshot'), styles.fewshot.en);
+  });
+
+  it('the prompt style is refused if it has no words in the language', async () => {
+    for (const choice of ['compact', 'mine.json']) {
+      await assert.rejects(choose(choice, 'zh'), {
+        name: 'UserError',
+        message: /--prompt-language zh has no effect with --prompt-style/,
+      });
+    }
+    assert.deepEqual(await choose('think', 'zh'), styles.think.zh);
+    await assert.rejects(choose('terse', 'zh'), /--prompt-style terse is none of/);
   });
 
   it('the prompt style may be a file of the same form, in which defaults may be left out', async () => {
