@@ -2,6 +2,7 @@ import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
+import { isFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
 import { RunConfig } from '../../shared/run/run-config.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
@@ -103,6 +104,16 @@ export async function copyStart(
   } catch (cause) {
     throw new UserError(`the weights of ${run} cannot be copied (${errorText(cause)})`, { cause });
   }
+}
+
+/** The folder of the adapter that a run has saved last, in PEFT's layout; undefined if there is none. */
+export async function newestAdapter(folder: RunFolder): Promise<string | undefined> {
+  const saved = Saved.safeParse(
+    await readJson(join(folder.path, 'checkpoint.json')).catch(() => undefined),
+  );
+  if (!saved.success) return undefined;
+  const adapter = join(folderOf(folder, saved.data.checkpoint.statePath), 'adapter');
+  return (await isFolder(adapter)) ? adapter : undefined;
 }
 
 const metadataFile = 'metadata.json';

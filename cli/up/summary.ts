@@ -214,12 +214,13 @@ export interface NextSteps {
   readonly runsDir: string; // as the flag has it
   readonly modelDir?: string | undefined; // if it is not the embedded model's
   readonly finalRateShare?: unknown; // as the run was given it
+  readonly adapter?: string | undefined; // folder of the trained weights, if they are on this machine
 }
 
 /** @returns a line for each, with the command to type. */
 export function nextText(
   summary: Summary,
-  { folder, runsDir, modelDir, finalRateShare }: NextSteps,
+  { folder, runsDir, modelDir, finalRateShare, adapter }: NextSteps,
 ): string {
   const { run, steps } = summary;
   const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${runsDir}`;
@@ -233,6 +234,9 @@ export function nextText(
   const start = summary.supervised === undefined ? 'npm start --' : 'npx offbeat sft';
   const lines: [string, string][] = [
     ['results', `${folder}: metrics.jsonl, evals.jsonl, summary.json, checkpoints`],
+    ...(adapter === undefined
+      ? []
+      : ([['adapter', `${adapter} (docs/export.md)`]] as [string, string][])),
     ['dashboard', `npx offbeat dashboard ${which}`],
     ['report', `npx offbeat report ${which}`],
     ['evaluate', `npx offbeat eval ${which}`],

@@ -21,7 +21,7 @@ import {
 import { createScreen, type Screen } from './screen.js';
 import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
 import { nextText, readSummary, summaryText, summaryTime } from './summary.js';
-import { copyStart, type StartingPoint } from './start-from.js';
+import { copyStart, newestAdapter, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
 import {
   defaultMinutes,
@@ -149,7 +149,7 @@ function openScreen(json: boolean, env: Environment): Screen {
 async function conclude(
   folder: RunFolder,
   earlierTime: number | undefined,
-  { config: { json, runsDir, modelDir }, settings: { finalRateShare } }: UpRequest,
+  { config: { json, runsDir, modelDir, backendUrl }, settings: { finalRateShare } }: UpRequest,
   screen: Screen,
   stop: StopSignals,
 ): Promise<number> {
@@ -167,7 +167,9 @@ async function conclude(
   const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else {
-    const next = nextText(summary, { folder: folder.path, runsDir, modelDir, finalRateShare });
+    const adapter = backendUrl === undefined ? await newestAdapter(folder) : undefined;
+    const weights = { finalRateShare, adapter };
+    const next = nextText(summary, { folder: folder.path, runsDir, modelDir, ...weights });
     screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
   }
   return exitCode ?? (isGivenUp ? givenUpCode : 0);

@@ -110,6 +110,12 @@ describe('the summary', () => {
       nextText({ ...summary, ...over }, { folder: '/x/runs/r', runsDir, finalRateShare });
     const text = next({ reason: 'max_steps' });
     assert.match(text, /^ {2}results +\/x\/runs\/r: metrics\.jsonl/);
+    assert.doesNotMatch(text, /adapter/);
+    const adapter = '/x/runs/r/checkpoints/id/weights/state-000012/adapter';
+    assert.match(
+      nextText(summary, { folder: '/x/runs/r', runsDir: 'runs', adapter }),
+      /^ {2}adapter +\S+\/state-000012\/adapter \(docs\/export\.md\)$/m,
+    );
     for (const command of ['dashboard', 'report', 'eval']) {
       assert.match(text, new RegExp(` npx offbeat ${command} --run r$`, 'm'));
     }
