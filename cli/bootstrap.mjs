@@ -31,10 +31,16 @@ const [major, minor] = process.versions.node.split('.').map(Number);
 if (major < 20 || (major === 20 && minor < 11)) {
   fail(`Node.js 20.11 or newer is needed; this is ${process.versions.node} (${process.execPath})`);
 }
-if (task !== 'test' && !Object.hasOwn(programs, task ?? '')) {
-  fail(
-    `unknown task ${task ?? '(none)'}; one of ${Object.keys(programs).join(', ')}, test is expected`,
+const tasks = [...Object.keys(programs), 'test'].join(', ');
+if (task === '--help' || task === '-h') {
+  process.stdout.write(
+    `node cli/bootstrap.mjs TASK [WORDS]: installs the packages and compiles, if needed, then runs TASK: ${tasks}.\n` +
+      'npm run TASK -- WORDS does the same; npx offbeat help lists the commands.\n',
   );
+  process.exit(0);
+}
+if (task !== 'test' && !Object.hasOwn(programs, task ?? '')) {
+  fail(`unknown task ${task ?? '(none)'}; one of ${tasks} is expected`);
 }
 
 const { endWithLauncher } = await import('./children.mjs');

@@ -145,7 +145,7 @@ describe('the npm scripts', { timeout: 60_000 }, () => {
     assert.match(err, /no nats-server was found or downloaded/);
   });
 
-  it('an npm script refuses an unknown task', async () => {
+  it('an npm script refuses an unknown task, and lists the tasks if asked', async () => {
     const { err, code } = await run(['frob']);
     assert.equal(code, 1);
     assert.match(
@@ -153,6 +153,9 @@ describe('the npm scripts', { timeout: 60_000 }, () => {
       /unknown task frob; one of start, sweep, simulate, pretrain, docs, monitoring, bench, test:elastic, test:chaos, test:gpu, test:compat, test is expected/,
     );
     assert.match((await run(['bench'])).err, /bench has nothing to run yet/);
+    const help = await run(['--help']);
+    assert.deepEqual([help.code, help.err], [0, '']);
+    assert.match(help.out, /^node cli\/bootstrap\.mjs TASK .* start, sweep, /);
   });
 
   it('two npm scripts that start at once prepare one after the other', async () => {
