@@ -55,7 +55,7 @@ function lengthOf(question: string): string {
   return bound === undefined ? 'more than 60 words' : `up to ${bound} words`;
 }
 
-/** Blanks and capitals make no other question. */
+/** Capitals and the length of blanks make no other question. */
 function questionOf({ question }: Problem): string {
   return question.toLowerCase().replace(/\s+/g, ' ');
 }
