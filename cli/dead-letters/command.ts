@@ -1,6 +1,7 @@
 import { z } from 'zod';
-import { loadConfig, type Environment } from '../../shared/service/config.js';
+import { flagsOf, loadConfig, type Environment } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
+import { nearest } from '../../shared/base/nearest.js';
 import { whichRun, findRun } from '../existing-run/find-run.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { DeadLetter } from '../../shared/broker/dead-letters.js';
@@ -44,12 +45,21 @@ export function loadRequest(
 ): DeadLettersRequest {
   const action = actions.find((name) => name === word);
   if (action === undefined) {
-    const found = word === undefined ? 'an action is missing' : `unknown action ${word}`;
-    throw new UserError(`${found}; one of ${actions.join(', ')} is expected`);
+    const isMissing = word === undefined || word.startsWith('-');
+    const found = isMissing ? 'an action is missing' : `unknown action ${word}`;
+    const meant = isMissing ? undefined : nearest(word, actions);
+    throw new UserError(
+      meant === undefined
+        ? `${found}; one of ${actions.join(', ')} is expected first`
+        : `${found}; did you mean ${meant}?`,
+    );
   }
-  const firstFlag = rest.findIndex((each) => !/^\d+$/.test(each));
-  const words = firstFlag === -1 ? rest : rest.slice(0, firstFlag);
-  const config = loadConfig(DeadLettersConfig, deadLettersService, rest.slice(words.length), env);
+  const { words, flags } = separated(rest);
+  const odd = words.find((each) => !/^\d+$/.test(each));
+  if (odd !== undefined) {
+    throw new UserError(`${odd} is not the number of a letter, as list shows it`);
+  }
+  const config = loadConfig(DeadLettersConfig, deadLettersService, flags, env);
   const numbers = words.map(Number);
   const choosesNone = numbers.length === 0 && !config.all;
   if ((action === 'replay' || action === 'purge') && choosesNone) {
@@ -62,6 +72,15 @@ export function loadRequest(
     throw new UserError('numbers cannot be combined with --all or list: leave out one of the two');
   }
   return { action, numbers, config };
+}
+
+/** The words that are no flags, which may stand before, between and after flags, and the flags with their values. */
+function separated(rest: readonly string[]): { words: string[]; flags: string[] } {
+  const valued = flagsOf(DeadLettersConfig.shape).filter(({ isSwitch }) => !isSwitch);
+  const takesNext = new Set(valued.map(({ name }) => `--${name}`));
+  const isFlag = (word: string, i: number) =>
+    word.startsWith('-') || takesNext.has(rest[i - 1] ?? '');
+  return { words: rest.filter((word, i) => !isFlag(word, i)), flags: rest.filter(isFlag) };
 }
 
 export function deadLettersHelp(): string {
