@@ -1,7 +1,10 @@
 #!/usr/bin/env node
+import { join } from 'node:path';
 import { describeFlags } from '../shared/service/config-help.js';
 import { errorText, UserError } from '../shared/base/errors.js';
 import { nearest } from '../shared/base/nearest.js';
+import { packageRoot } from '../shared/base/package-root.js';
+import { readJson } from '../shared/base/read-json.js';
 import type { Environment } from '../shared/service/config.js';
 import { endWithNpx } from './end-with-npx.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
@@ -206,10 +209,16 @@ try {
 }
 
 async function run([word, ...flags]: readonly string[]): Promise<number | undefined> {
+  if (word === '--version' || word === '-v' || word === 'version') {
+    const { version } = (await readJson(join(packageRoot, 'package.json'))) as { version: string };
+    process.stdout.write(`${version}\n`);
+    return 0;
+  }
   const command = commands.get(isHelp(word) ? 'help' : (word ?? ''));
   if (command === undefined) {
     const found = word === undefined ? 'a command is missing' : `unknown command ${word}`;
-    const meant = word === undefined ? undefined : nearest(word, [...commands.keys()]);
+    const meant =
+      word === undefined ? undefined : nearest(word.toLowerCase(), [...commands.keys()]);
     throw new UserError(
       meant === undefined
         ? `${found}; one of ${[...commands.keys()].join(', ')} is expected`
@@ -239,7 +248,7 @@ function overview(): string {
     ([name, { words = '', purpose }]) =>
       `  ${`${name} ${words}`.trimEnd().padEnd(14)}  ${purpose}\n`,
   );
-  return `usage: offbeat <command> [flags]\n\n${lines.join('')}`;
+  return `usage: offbeat <command> [flags]\n       offbeat --version\n\n${lines.join('')}`;
 }
 
 async function serviceHelp(service: ServiceName): Promise<string> {

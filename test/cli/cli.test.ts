@@ -57,10 +57,19 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
     assert.equal(code, 2);
     assert.equal(err, `unknown command frobnicate; one of ${commands.join(', ')} is expected\n`);
     assert.equal((await offbeat('actr')).err, 'unknown command actr; did you mean actor?\n');
+    assert.match((await offbeat('UP')).err, /did you mean up\?/);
     assert.equal(
       (await offbeat()).err,
       `a command is missing; one of ${commands.join(', ')} is expected\n`,
     );
+  });
+
+  it('the offbeat command prints its version', async () => {
+    for (const word of ['--version', '-v', 'version']) {
+      const { out, code } = await offbeat(word);
+      assert.equal(code, 0);
+      assert.match(out, /^\d+\.\d+\.\d+\n$/);
+    }
   });
 
   it('the offbeat command explains a command after help as with --help', async () => {
@@ -103,7 +112,7 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
       assert.equal(help.code, 0, help.err);
       assert.match(
         help.out,
-        new RegExp(`^offbeat ${service}: [^]*--health-port N\n.*_HEALTH_PORT`),
+        new RegExp(`^offbeat ${service}: [^]*--health-port N\n[^]*_HEALTH_PORT`),
       );
 
       const { err, code } = await offbeat(service, '--frob');
