@@ -50,14 +50,16 @@ export async function checkNewRun(parent: string, name: string): Promise<void> {
  * Makes the folder of a new run with its subfolders and keeps others out of it, until the lock is disposed of.
  * Removes what an earlier start left there if it failed before its run began.
  *
+ * @returns also whether the folder is a user's, who made it before any start.
  * @throws {UserError} as `checkNewRun` does, or while another start is at work there.
  */
 export async function createRunFolder(
   parent: string,
   name: string,
-): Promise<{ readonly folder: RunFolder; readonly lock: Disposable }> {
+): Promise<{ readonly folder: RunFolder; readonly lock: Disposable; readonly isUsers: boolean }> {
   await checkNewRun(parent, name);
   const folder = runFolderAt(parent, name);
+  const isUsers = existsSync(folder.path) && !existsSync(folder.launch);
   try {
     const lock = await lockFolder(folder.path, 'offbeat up');
     await rm(folder.summary, { force: true });
@@ -65,10 +67,10 @@ export async function createRunFolder(
       await rm(subfolder, { recursive: true, force: true });
       await mkdir(subfolder);
     }
-    return { folder, lock };
+    return { folder, lock, isUsers };
   } catch (caught) {
     if (caught instanceof UserError) throw caught;
-    await removeIfNotBegun(folder, { keepLogs: true }).catch(() => undefined); // it may not exist
+    await removeIfNotBegun(folder, { keepLogs: true, isUsers }).catch(() => undefined); // it may not exist
     throw notWritable(parent, caught);
   }
 }
@@ -77,15 +79,18 @@ export async function createRunFolder(
  * Removes the folder of a start that failed before its run began.
  *
  * @param keepLogs leaves it where a process has written a log.
+ * @param isUsers as `createRunFolder` returns it: then only its content is removed.
  * @returns whether the run had begun.
  */
 export async function removeIfNotBegun(
   { path, logs }: RunFolder,
-  { keepLogs }: { readonly keepLogs: boolean },
+  { keepLogs, isUsers = false }: { readonly keepLogs: boolean; readonly isUsers?: boolean },
 ): Promise<boolean> {
   if (await hasBegun(path)) return true;
   const hasLogs = async () => (await readdir(logs).catch(() => [])).length > 0;
-  if (!keepLogs || !(await hasLogs())) await rm(path, { recursive: true, force: true });
+  if (keepLogs && (await hasLogs())) return false;
+  const unwanted = isUsers ? (await readdir(path)).map((entry) => join(path, entry)) : [path];
+  for (const each of unwanted) await rm(each, { recursive: true, force: true });
   return false;
 }
 

@@ -88,10 +88,10 @@ export async function up(
   const stopCode = stop.exitCode();
   if (stopCode !== undefined) return stopCode;
 
-  const { folder, lock } =
+  const { folder, lock, isUsers } =
     resumable === undefined
       ? await createRunFolder(config.runsDir, run)
-      : { folder: resumable, lock: await lockFolder(resumable.path, 'offbeat up') };
+      : { folder: resumable, lock: await lockFolder(resumable.path, 'offbeat up'), isUsers: true };
   using _lock = lock;
   screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' continues'}`);
   const earlierTime = await summaryTime(folder.summary);
@@ -117,7 +117,7 @@ export async function up(
     hasFailed = false;
   } finally {
     if (resumable === undefined) {
-      const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed });
+      const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed, isUsers });
       if (hasFailed && !hadBegun) {
         printError(`the run ${run} had not begun: the corrected command may use the same name`);
       }
@@ -154,7 +154,7 @@ async function conclude(
   stop: StopSignals,
 ): Promise<number> {
   const exitCode = stop.exitCode();
-  if (exitCode !== undefined && !existsSync(folder.path)) {
+  if (exitCode !== undefined && !existsSync(folder.logs)) {
     screen.note('stopped before the run began; nothing of it is kept');
     return exitCode;
   }

@@ -61,6 +61,19 @@ describe('the files of a run', () => {
     await assert.rejects(createRunFolder(runs, 'of-a-user'), /already exists/);
   });
 
+  it('a folder that a user has made for a run stays if the run never begins', async () => {
+    const runs = join(folder, 'made');
+    await mkdir(join(runs, 'mine'), { recursive: true });
+    const { folder: made, lock, isUsers } = await createRunFolder(runs, 'mine');
+    assert(isUsers);
+    lock[Symbol.dispose]();
+    await removeIfNotBegun(made, { keepLogs: true, isUsers });
+    assert.deepEqual(await readdir(made.path), []);
+    const again = await createRunFolder(runs, 'new');
+    again.lock[Symbol.dispose]();
+    assert(!again.isUsers);
+  });
+
   it('a run needs a writable folder', async () => {
     const file = join(folder, 'file');
     await writeFile(file, '');
