@@ -2,15 +2,14 @@ import { readFile } from 'node:fs/promises';
 import { credsAuthenticator, type ConnectionOptions, nkeyAuthenticator, nkeys } from 'nats';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
+import { natsAddress } from '../service/config-fields.js';
 import { readSecretFile } from '../service/keys.js';
 
 const path = z.string().min(1).optional();
 
 /** Where the NATS server is, and how a service proves who it is. Secrets are files, never values. */
 export const natsSettings = {
-  natsUrl: z
-    .string()
-    .min(1)
+  natsUrl: natsAddress
     .default('nats://127.0.0.1:4222')
     .describe('address of the NATS server, with JetStream; tls:// requires TLS.'),
   natsNkeySeedFile: path.describe('file with the nkey seed of this service.'),

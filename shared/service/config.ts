@@ -142,10 +142,18 @@ function parseFlags(
     } else if (negative !== undefined && isSwitch(negative)) {
       flags.set(negative, false);
     } else {
-      problems.push(
-        `${name === '' ? word : `--${name}`} is not a flag; ${remedy(name, [...byFlag.keys()])}`,
-      );
-      const isItsValue = name !== '' && inline === undefined && !argv[i + 1]?.startsWith('--');
+      const switchBefore = /^--[a-z0-9-]+$/.exec(argv[i - 1] ?? '')?.[0];
+      const [, meant, more] = /^--?([A-Za-z][\w-]*)(=.*)?$/s.exec(word) ?? [];
+      if (meant === undefined && switchBefore !== undefined) {
+        problems.push(`${word} is not a flag; ${switchBefore} takes no value`);
+        continue;
+      }
+      const asFlag = kebab(meant ?? word).replaceAll('_', '-');
+      const shownWord =
+        meant === undefined ? word : word.slice(0, word.length - (more ?? '').length);
+      problems.push(`${shownWord} is not a flag; ${remedy(asFlag, [...byFlag.keys()])}`);
+      const isItsValue =
+        meant !== undefined && more === undefined && !argv[i + 1]?.startsWith('--');
       if (isItsValue) i++; // do not report its value as a second problem
     }
   }
@@ -170,7 +178,13 @@ function readFile(
     const text = withoutMark(readFileSync(path, 'utf8'));
     const json = z.record(z.string(), z.unknown()).parse(JSON.parse(text));
     for (const key of Object.keys(json)) {
-      if (!keys.includes(key)) problems.push(`${path} has the unknown key ${JSON.stringify(key)}`);
+      if (keys.includes(key)) continue;
+      const meant = nearest(kebab(key).replaceAll('_', '-'), keys.map(kebab));
+      const remedy =
+        meant === undefined
+          ? ''
+          : `; did you mean ${JSON.stringify(keys[keys.map(kebab).indexOf(meant)])}?`;
+      problems.push(`${path} has the unknown key ${JSON.stringify(key)}${remedy}`);
     }
     return json;
   } catch (caught) {

@@ -156,13 +156,18 @@ export function pathOf(request: IncomingMessage): string {
   return (request.url ?? '/').split('?')[0]!;
 }
 
+/** Codes of an address that this machine does not have, or of a name that stands for none. */
+const hostCodes = new Set(['ENOTFOUND', 'EAI_AGAIN', 'EADDRNOTAVAIL']);
+
 /** Names the flag that moves a server whose address cannot be bound. */
 export function cannotServe(
   { host, port, name, portFlag }: Pick<HttpServerOptions, 'host' | 'port' | 'name' | 'portFlag'>,
   cause: unknown,
 ): UserError {
+  const isHost = hostCodes.has(String((cause as NodeJS.ErrnoException | undefined)?.code));
+  const remedy = isHost ? portFlag.replace(/port$/, 'host') : `${portFlag}, or 0 for any`;
   return new UserError(
-    `cannot serve ${name} on ${host}:${port} (${errorText(cause)}); choose another ${portFlag}, or 0 for any`,
+    `cannot serve ${name} on ${host}:${port} (${errorText(cause)}); choose another ${remedy}`,
     { cause },
   );
 }

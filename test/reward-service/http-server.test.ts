@@ -151,6 +151,9 @@ describe('POST /score', () => {
       name: 'UserError',
       message: /cannot serve scores on 127\.0\.0\.1:\d+ .*choose another --http-port/,
     });
+    await assert.rejects(serveScores({ ...options, host: 'nowhere.invalid' }), {
+      message: /\(getaddrinfo .*\); choose another --http-host$/,
+    });
   });
 });
 

@@ -94,6 +94,16 @@ describe('a configuration', () => {
     assert.match(text, /--verbos is not a flag; did you mean --verbose\?/);
     assert.doesNotMatch(text, /4/);
     assert.match(complaint(['stray', '--max-steps', '1']), /^ {2}- stray is not a flag/m);
+    for (const word of ['--maxSteps', '--max_steps', '-max-steps']) {
+      assert.equal(
+        complaint([word, '4', '--max-steps=1']),
+        `learner cannot start:\n  - ${word} is not a flag; did you mean --max-steps?`,
+      );
+    }
+    assert.match(
+      complaint(['--maxSteps=4', '--verbose', 'true', '--max-steps=1']),
+      /- --maxSteps is not a flag; did .*\n {2}- true is not a flag; --verbose takes no value$/,
+    );
   });
 
   it('a configuration refers to the help if one of very many flags is mistyped, without listing all', () => {
@@ -172,7 +182,9 @@ describe('a configuration', () => {
   it('a configuration reports unknown keys in the file', async () => {
     const path = join(folder, 'unknown.json');
     await writeFile(path, JSON.stringify({ maxSteps: 3, maxStep: 4 }));
-    assert.match(complaint(['--config', path]), /unknown key "maxStep"/);
+    assert.match(complaint(['--config', path]), /unknown key "maxStep"; did you mean "maxSteps"\?/);
+    await writeFile(path, JSON.stringify({ 'max-steps': 3 }));
+    assert.match(complaint(['--config', path]), /"max-steps"; did you mean "maxSteps"\?/);
   });
 
   it('a configuration does not print secrets', () => {
