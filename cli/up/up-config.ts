@@ -62,7 +62,12 @@ export const UpConfig = z.object({
     .boolean()
     .default(true)
     .describe('actors adopt a new version within a group; --no-in-flight-updates: between groups.'),
-  onAdoption: z.enum(['keep', 'reprefill']).optional().describe('the --on-adoption of the actors.'),
+  onAdoption: z
+    .enum(['keep', 'reprefill'])
+    .optional()
+    .describe(
+      'what actors do with the KV cache of a rollout that adopts a version: keep, only with --sampler onnx and the default there, or reprefill, computed again with the new weights.',
+    ),
   adapterSources: adapterSources
     .optional()
     .describe(
@@ -72,7 +77,9 @@ export const UpConfig = z.object({
   segmentTokens: int
     .nonnegative()
     .optional()
-    .describe('the --segment-tokens of the actors, for all samplers but onnx.'),
+    .describe(
+      'tokens per call of all samplers but onnx, whose answers adopt a version between two calls; by default, and with 0, the whole answer from one version.',
+    ),
   concurrency: int
     .positive()
     .max(1024)

@@ -148,7 +148,10 @@ function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): vo
   }
   const bounds = correctionOf(settings).mask;
   if (bounds.kind !== 'none' && bounds.low >= bounds.high) {
-    addIssue('maskHigh', `it must be above --mask-low, which is ${bounds.low}`);
+    addIssue(
+      'maskHigh',
+      `it is ${bounds.high}, and must be above --mask-low, which is ${bounds.low}`,
+    );
   }
 }
 

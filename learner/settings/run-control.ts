@@ -32,11 +32,13 @@ export const Duration = z.object({
 });
 export type Duration = z.infer<typeof Duration>;
 
+const usualEvalProblems = 256;
+
 /** How the policy is evaluated on held-out problems. */
 export const Evaluation = z.object({
   evalProblems: int
     .min(0)
-    .default(256)
+    .default(usualEvalProblems)
     .describe('held-out problems to evaluate the policy on; 0 disables evaluation.'),
   evalSamples: int
     .positive()
@@ -58,7 +60,12 @@ export function checkEvaluation(
   addIssue: AddIssue<Evaluation>,
 ): void {
   if (evalProblems > testSize) {
-    addIssue('evalProblems', `only --test-size ${testSize} problems are held out`);
+    const isUsual = evalProblems === usualEvalProblems;
+    addIssue(
+      'evalProblems',
+      `${isUsual ? `it is ${evalProblems} by default, but ` : ''}--test-size holds out ${testSize}; ` +
+        `give --eval-problems ${testSize}, or hold out more`,
+    );
   }
 }
 

@@ -8,6 +8,7 @@ const { healthHost, healthPort } = RewardServiceConfig.shape;
 export const ScoreServerConfig = z
   .object({
     ...TaskSettings.shape,
+    task: TaskSettings.shape.task.describe('task to score.'),
     ...scoreSettings,
     httpPort: scoreSettings.httpPort
       .unwrap()

@@ -173,7 +173,7 @@ describe("the learner's configuration", () => {
     ],
     [['--weight-cap', '3'], /--correction in_loss has no weights; remove it/],
     [['--mask-low', '0.1'], /there is no --mask; remove it/],
-    [['--mask', 'icepop', '--mask-low', '6'], /must be above --mask-low, which is 6/],
+    [['--mask', 'icepop', '--mask-low', '6'], /it is 5, and must be above --mask-low, which is 6/],
     [['--length-free', '3'], /there is no --length-penalty/],
     [['--entropy-target', '0.3'], /there is no --entropy-bonus/],
     [['--schedule', 'cosine'], /needs an end: add --max-steps or --max-minutes/],
@@ -181,7 +181,11 @@ describe("the learner's configuration", () => {
     [['--loss', 'dro', '--clip-high', '2'], /--loss dro clips nothing; remove it/],
     [['--dro-beta', '1'], /--loss cispo has no beta/],
     [['--loss', 'ppo', '--clip-low', '1.5'], /must be above --clip-low, which is 1.5/],
-    [['--eval-problems', '9', '--test-size', '8'], /only --test-size 8 problems are held out/],
+    [['--eval-problems', '9', '--test-size', '8'], /is "9": --test-size holds out 8; give --eval/],
+    [
+      ['--test-size', '8'],
+      /: it is 256 by default, but --test-size holds out 8; give --eval-problems 8/,
+    ],
     [['--group-size', '1'], /--group-size/],
   ];
   for (const [flags, says] of contradictions) {
