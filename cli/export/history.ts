@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
+import { plainWords } from '../../shared/base/plain-words.js';
 
 /** A step of a run: a line of metrics.jsonl. */
 export interface HistoryRow {
@@ -39,7 +40,7 @@ export async function readHistory(path: string): Promise<HistoryRow[]> {
 
 function rowOf(line: string, place: string): HistoryRow {
   try {
-    const { step, version, time, ...metrics } = Line.parse(JSON.parse(line));
+    const { step, version, time, ...metrics } = Line.parse(JSON.parse(line), { error: plainWords });
     return { step, version, at: Date.parse(time), metrics };
   } catch (cause) {
     throw new UserError(`${place} is not a line of a metrics.jsonl: ${errorText(cause)}`, {

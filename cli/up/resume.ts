@@ -1,6 +1,7 @@
 import { rename, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
+import { plainWords } from '../../shared/base/plain-words.js';
 import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
@@ -28,7 +29,7 @@ export type Launch = z.infer<typeof Launch>;
 /** @throws {UserError} if the folder is not one of `offbeat up`. */
 export async function readLaunch({ launch }: Pick<RunFolder, 'launch'>): Promise<Launch> {
   try {
-    return Launch.parse(await readJson(launch));
+    return Launch.parse(await readJson(launch), { error: plainWords });
   } catch (cause) {
     throw new UserError(
       `${launch} does not say how the run was started (${errorText(cause)}); is it one of offbeat up?`,

@@ -67,11 +67,20 @@ export function splitRows<Problem extends TaskProblem>(
   const train = others.filter((problem) => !heldOut.has(questionOf(problem)));
   const leakedRows = others.length - train.length;
   if (train.length === 0) {
-    const leaked = leakedRows === 0 ? '' : `, and the other ${leakedRows} ask what those ask`;
+    const leaked =
+      leakedRows === 0
+        ? ''
+        : leakedRows === 1
+          ? ', and the other one asks what one of those asks'
+          : `, and the other ${leakedRows} ask what those ask`;
     throw new UserError(
-      `${source} has ${rows.length} problems, and ${testSize} are held out for tests${leaked}: none ` +
-        'remains to train on; lower the test size or give a larger file',
+      `${source} has ${counted(rows.length)}, and --test-size holds out ${testSize} for tests${leaked}: none ` +
+        `remains to train on; ${testSize > 1 ? 'lower --test-size, or ' : ''}give a larger file`,
     );
   }
   return datasetOf(task, test, createRandom(seed).shuffle(train), leakedRows);
+}
+
+function counted(problems: number): string {
+  return problems === 1 ? '1 problem' : `${problems} problems`;
 }

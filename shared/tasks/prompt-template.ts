@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
+import { plainWords } from '../base/plain-words.js';
 import { readJson } from '../base/read-json.js';
 import { AnswerPlace, answersIn, endsInOpenTag, type AnswerForm } from './answer-place.js';
 import type { Prompt } from './prompt.js';
@@ -123,7 +124,7 @@ export async function chooseTemplate<Schema extends z.ZodType>(
       { cause },
     );
   });
-  const parsed = schema.safeParse(json);
+  const parsed = schema.safeParse(json, { error: plainWords });
   if (parsed.success) return parsed.data;
   const complaints = parsed.error.issues.map(
     ({ path, message }) => `  - ${path.map(String).join('.') || 'the file'}: ${message}`,

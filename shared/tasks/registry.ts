@@ -33,7 +33,7 @@ export function withDataAt(spec: TaskSpec, path: string | undefined): TaskSpec {
   const { dataset } = spec;
   if (path === undefined || dataset.kind === 'generator') return spec;
   const { seed, testSize } = dataset;
-  return { ...spec, dataset: tableSpec(path, { seed, testSize }) };
+  return { ...spec, dataset: tableSpec(path, { seed, testSize }, '--dataset-path') };
 }
 
 /** The learner's settings of the task. */

@@ -60,7 +60,7 @@ export async function solveCommand(
     const extra = all ? '--all' : String(numbers[0]);
     throw new UserError(`--rows ${rows} takes the problems from the file; remove ${extra}`);
   }
-  const question = questionOf(numbers);
+  const question = questionOf(words.filter(isNumber));
 
   const solutions = solve(question, numbersToUse);
   const shown = all ? solutions : solutions.slice(0, 1);
@@ -76,11 +76,18 @@ export async function solveCommand(
   return solutions.length === 0 ? 1 : 0;
 }
 
-function questionOf(words: readonly number[]): Question {
-  const [numbers, target] = [words.slice(0, -1), words.at(-1)];
-  const odd = words.find((word) => !Number.isSafeInteger(word)) ?? numbers.find((one) => one < 0);
-  if (odd !== undefined) {
-    throw new UserError(`offbeat solve cannot take ${odd}; give whole numbers from 0 on`);
+function questionOf(words: readonly string[]): Question {
+  const given = words.map(Number);
+  const [numbers, target] = [given.slice(0, -1), given.at(-1)];
+  const large = words.find((word) => !Number.isSafeInteger(Number(word)));
+  if (large !== undefined) {
+    throw new UserError(
+      `offbeat solve cannot take ${large}; give numbers up to ${Number.MAX_SAFE_INTEGER}`,
+    );
+  }
+  const negative = numbers.find((one) => one < 0);
+  if (negative !== undefined) {
+    throw new UserError(`offbeat solve cannot take ${negative}; give whole numbers from 0 on`);
   }
   if (target === undefined || numbers.length < 1 || numbers.length > maxNumbers) {
     throw new UserError(
@@ -110,6 +117,7 @@ async function solveRows(
 ): Promise<number> {
   const spec = tableSpec(path, { seed: 0, testSize: 1 }, '--rows');
   const problems = await readRows(spec, problemOfRow, exampleRow);
+  if (problems.length === 0) throw new UserError(`--rows ${path} has no problem`);
   const large = problems.find(({ numbers }) => numbers.length > maxNumbers);
   if (large !== undefined) {
     throw new UserError(

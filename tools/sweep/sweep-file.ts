@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { readJson } from '../../shared/base/read-json.js';
 import { string } from '../../shared/service/config-fields.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
+import { plainWords } from '../../shared/base/plain-words.js';
 
 const int = z.int();
 const scalar = z.union([z.string(), z.number(), z.boolean()]);
@@ -220,9 +221,12 @@ export type Sweep = z.infer<typeof SweepFile>;
  */
 export async function readSweepFile(path: string, isShort: boolean): Promise<Sweep> {
   const json = await readJson(path).catch((cause: unknown) => {
-    throw new UserError(`cannot read the experiment in ${path} (${errorText(cause)})`, { cause });
+    throw new UserError(
+      `cannot read the experiment in ${path} (${errorText(cause)}); give a JSON file, such as one of docs/experiments`,
+      { cause },
+    );
   });
-  const sweep = SweepFile.safeParse(json);
+  const sweep = SweepFile.safeParse(json, { error: plainWords });
   if (!sweep.success) {
     const complaints = sweep.error.issues.map(
       ({ path: where, message }) => `  - ${where.map(String).join('.') || 'the file'}: ${message}`,

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { kebab } from '../../service/config.js';
 import { number, int } from '../../service/config-fields.js';
 import { dataSpec, readData, sourceOf } from '../data/data.js';
 import { datasetOf, splitRows, type Dataset } from '../dataset.js';
@@ -18,29 +19,37 @@ const generatorSettings = {
     .string()
     .regex(/^[2-6](,[2-6])*$/, 'expected numbers from 2 to 6, separated by commas, as in 3,4')
     .optional()
-    .describe(`allowed numbers of numbers in a generated problem; ${numbers.join(',')}.`),
-  minNumber: int.positive().optional().describe('the smallest number of a generated problem; 1.'),
+    .describe(
+      `how many numbers a generated problem may have, such as 3,4; default ${numbers.join(',')}.`,
+    ),
+  minNumber: int
+    .positive()
+    .optional()
+    .describe('the smallest number of a generated problem; default 1.'),
   maxNumber: int
     .positive()
     .optional()
-    .describe(`the largest number of a generated problem; ${maxNumber}.`),
+    .describe(`the largest number of a generated problem; default ${maxNumber}.`),
   minTarget: int
     .positive()
     .optional()
     .describe(
-      `the smallest target of a generated problem; ${minTarget}, or 1 if --max-target is given.`,
+      `the smallest target of a generated problem; default ${minTarget}, or 1 if --max-target is given.`,
     ),
   maxTarget: int
     .positive()
     .optional()
-    .describe(`the largest target of a generated problem; ${maxTarget}.`),
-  trainSize: int.positive().optional().describe(`generated problems to train on; ${trainSize}.`),
+    .describe(`the largest target of a generated problem; default ${maxTarget}.`),
+  trainSize: int
+    .positive()
+    .optional()
+    .describe(`generated problems to train on; default ${trainSize}.`),
   rehearsalShare: number
     .min(0)
     .lt(1)
     .optional()
     .describe(
-      `share of the training problems that are like those of the embedded model's pre-training, so that it does not forget them; ${rehearsal.share}, or 0 if numbers or targets are chosen.`,
+      `share of the training problems that are like those of the embedded model's pre-training, so that it does not forget them; default ${rehearsal.share}, or 0 if numbers or targets are chosen.`,
     ),
 };
 
@@ -51,22 +60,27 @@ const countdownSettings = {
     .min(0)
     .max(1)
     .optional()
-    .describe('reward of an answer in the right form that is not correct; 0.1. For countdown.'),
+    .describe(
+      'reward of an answer in the right form that is not correct; default 0.1. For countdown.',
+    ),
   shaping: z
     .enum(['none', 'constant', 'continuous', 'random'])
     .optional()
     .describe(
-      'none: reward 0 or 1 only; random: 0 or 1 by chance, a control; constant. For countdown.',
+      'reward of an answer that is not correct: none: 0; constant (default): --format-score for the right form; ' +
+        'continuous: more the nearer its value; random: every reward is 0 or 1 by chance, a control. For countdown.',
     ),
   numbersToUse: z
     .enum(['all', 'some'])
     .optional()
-    .describe('some: an answer may leave numbers out, as in the classical game; all.'),
+    .describe(
+      'all (default): each number once; some: numbers may be left out, as in the classical game. For countdown.',
+    ),
   targetTail: z
     .enum(['by_style', 'accept', 'refuse'])
     .optional()
     .describe(
-      'whether an answer may end in "= 64", its target; by_style: if the prompt style allows it.',
+      'whether an answer may end in "= 64", its target; by_style (default): if the prompt style allows it.',
     ),
 };
 
@@ -79,8 +93,13 @@ function checkCountdown(
 ): void {
   if (tableOf(settings) === undefined) {
     const spec = generatorSpec(settings);
-    if ((spec.minNumber ?? 1) > spec.maxNumber) complain('minNumber', 'it exceeds --max-number');
-    if ((spec.minTarget ?? 1) > spec.maxTarget) complain('minTarget', 'it exceeds --max-target');
+    for (const [least, most] of [
+      ['minNumber', 'maxNumber'],
+      ['minTarget', 'maxTarget'],
+    ] as const) {
+      const [low, high] = [spec[least] ?? 1, spec[most]];
+      if (low > high) complain(least, `it exceeds --${kebab(most)}, which is ${high}`);
+    }
     return;
   }
   const given: Readonly<Record<string, unknown>> = settings;

@@ -11,6 +11,9 @@ import { readText } from '../../base/read-json.js';
 const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
 export type TableKind = (typeof tableKinds)[number];
 
+/** A file with one row for each thing that it holds. */
+type Table = Pick<TableSpec, 'kind' | 'path'> & { readonly holds?: 'problems' | 'examples' };
+
 /** A row of a file, which is parsed on demand and may be malformed. */
 interface TableRow {
   readonly place: string; // `line 3`
@@ -28,15 +31,14 @@ type Example = Readonly<Record<string, unknown>>;
  * @throws {UserError} if the file cannot be read.
  */
 async function readTable(
-  kind: TableKind,
-  path: string,
+  { kind, path, holds = 'problems' }: Table,
   example: Example,
 ): Promise<Iterable<TableRow>> {
   try {
     return await readers[kind](path, example);
   } catch (cause) {
     throw new UserError(
-      `cannot read the problems in ${path} (${errorText(cause)}); give ${forms[kind]} ` +
+      `cannot read the ${holds} in ${path} (${errorText(cause)}); give ${forms[kind]} ` +
         Object.keys(example).join(' and '),
       { cause },
     );
@@ -70,6 +72,10 @@ async function csvRows(path: string, example: Example): Promise<TableRow[]> {
     skip_empty_lines: true,
     trim: true,
   });
+  const [column = '', ...others] = Object.keys(rows[0]?.record ?? {});
+  if (others.length === 0 && /[;\t]/.test(column)) {
+    throw new Error(`its first line is ${JSON.stringify(column)}, without commas`);
+  }
   return rows.map(({ record, info: { lines } }) => ({
     place: `line ${lines}`,
     read: () =>
@@ -159,9 +165,14 @@ export function tableSpec(
 ): TableSpec {
   const kind = tableKind(path);
   if (kind !== undefined) return { kind, path, ...how };
+  const others =
+    flag === '--dataset'
+      ? ', OWNER/NAME on the Hugging Face hub, or generator (for countdown)'
+      : '';
   throw new UserError(
     `${flag} ${path} is of an unknown kind; name a file that ends in ` +
-      tableKinds.map((kind) => `.${kind}`).join(' or '),
+      tableKinds.map((kind) => `.${kind}`).join(' or ') +
+      others,
   );
 }
 
@@ -179,7 +190,7 @@ const maxComplaints = 5;
  * @throws {UserError} naming the file, or each bad row of it.
  */
 export async function readRows<Problem>(
-  { kind, path }: Pick<TableSpec, 'kind' | 'path'>,
+  table: Table,
   problemOf: (row: unknown) => Problem,
   example: Example,
   otherExample?: Example,
@@ -187,28 +198,36 @@ export async function readRows<Problem>(
   const problems: Problem[] = [];
   const complaints: string[] = [];
   let badRows = 0;
-  for (const { place, read } of await readTable(kind, path, example)) {
+  for (const { place, read } of await readTable(table, example)) {
+    let row: unknown;
     try {
-      problems.push(problemOf(read()));
+      row = read();
+      problems.push(problemOf(row));
     } catch (caught) {
       if (++badRows > maxComplaints) continue;
-      complaints.push(`  - ${place}: ${complaintOf(caught)}`);
+      complaints.push(`  - ${place}: ${complaintOf(caught, row)}`);
     }
   }
   if (badRows > maxComplaints) complaints.push(`  - and ${badRows - maxComplaints} more`);
   if (complaints.length > 0) {
     const examples = [example, otherExample].flatMap((row) => (row ? JSON.stringify(row) : []));
     throw new UserError(
-      `${path} has ${badRows} bad ${badRows === 1 ? 'row' : 'rows'}; ` +
+      `${table.path} has ${badRows} bad ${badRows === 1 ? 'row' : 'rows'}; ` +
         `each must be like ${examples.join(' or ')}:\n${complaints.join('\n')}`,
     );
   }
   return problems;
 }
 
-function complaintOf(caught: unknown): string {
+function complaintOf(caught: unknown, row: unknown): string {
   if (!(caught instanceof z.ZodError)) return errorText(caught);
   return caught.issues
-    .map(({ path, message }) => `${path.map(String).join('.') || 'the row'}: ${message}`)
+    .map(({ path, message }) => {
+      const found = path.reduce<unknown>((value, key) => Object(value)[key], row);
+      const shown = ['string', 'number', 'boolean'].includes(typeof found)
+        ? ` is ${JSON.stringify(found).slice(0, 60)}`
+        : '';
+      return `${path.map(String).join('.') || 'the row'}${shown}: ${message}`;
+    })
     .join('; ');
 }

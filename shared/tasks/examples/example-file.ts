@@ -72,7 +72,7 @@ export async function readExamples(path: string, reading: ExampleReading): Promi
     );
   }
   const all = await readRows(
-    { kind: 'jsonl', path },
+    { kind: 'jsonl', path, holds: 'examples' },
     (row) => exampleOf(Row.parse(row, { error: plainWords }), reading),
     exampleRow,
     exampleConversation,

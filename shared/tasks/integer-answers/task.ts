@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { sha256 } from '../../base/bytes.js';
-import { plainWords } from '../../base/plain-words.js';
+import { isMissing, plainWords } from '../../base/plain-words.js';
 import { number } from '../../service/config-fields.js';
 import { DataSpec, dataOf, checkData, readData, sourceOf } from '../data/data.js';
 import { splitRows } from '../dataset.js';
@@ -33,18 +33,22 @@ export function problemOfRow(row: unknown): Problem {
 const maxAnswerChars = 1_000;
 
 /** The answer may be a number, or a text that ends in `#### ` and the number, as in GSM8K. */
-const Answer = z.union([z.int(), z.string()]).transform((answer, context) => {
-  const text = String(answer);
-  const mark = text.lastIndexOf('####');
-  const ending = (mark === -1 ? text : text.slice(mark + 4)).trim();
-  // Longer than any valid integer; only this much is searched, because a request may contain a megabyte of digits.
-  const [only, ...others] = ending.length > maxAnswerChars ? [] : integersIn(ending);
-  if (only?.text === ending && others.length === 0) return only.value;
-  context.addIssue(
-    `expected an integer, or a text that ends in "#### 72"; it ends in "${ending.slice(-40)}"`,
-  );
-  return z.NEVER;
-});
+const Answer = z
+  .union([z.int(), z.string()], {
+    error: ({ input }) => (input === undefined ? isMissing : 'expected an integer'),
+  })
+  .transform((answer, context) => {
+    const text = String(answer);
+    const mark = text.lastIndexOf('####');
+    const ending = (mark === -1 ? text : text.slice(mark + 4)).trim();
+    // Longer than any valid integer; only this much is searched, because a request may contain a megabyte of digits.
+    const [only, ...others] = ending.length > maxAnswerChars ? [] : integersIn(ending);
+    if (only?.text === ending && others.length === 0) return only.value;
+    context.addIssue(
+      `expected an integer, or a text that ends in "#### 72"; it ends in "${ending.slice(-40)}"`,
+    );
+    return z.NEVER;
+  });
 
 const Row = z.object({ question: z.string().trim().min(1).max(20_000), answer: Answer });
 
@@ -79,7 +83,7 @@ const integerAnswersSettings = {
     .min(0)
     .max(1)
     .optional()
-    .describe('penalty of an answer in the wrong form; 0.1. For integer-answers.'),
+    .describe('penalty of an answer in the wrong form; default 0.1. For integer-answers.'),
 };
 
 type Settings = CommonSettings & z.infer<z.ZodObject<typeof integerAnswersSettings>>;

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { plainWords } from '../../../shared/base/plain-words.js';
 import {
   checkData,
   dataOf,
@@ -82,6 +83,6 @@ const Row = z.object({ numbers: z.array(z.int().nonnegative()).min(2).max(6) });
 
 /** The same row has the same id everywhere, and no other row has it. */
 function problemOf(row: unknown): Problem {
-  const { numbers } = Row.parse(row);
+  const { numbers } = Row.parse(row, { error: plainWords });
   return { id: numbers.join(','), difficulty: `${numbers.length} numbers`, numbers };
 }

@@ -93,8 +93,8 @@ describe('settings that contradict the task', () => {
 
   const refused: [flags: string[], says: RegExp][] = [
     [['--dataset=a.jsonl', '--numbers=3'], /^numbers: it applies to generated problems/],
-    [['--min-number=51'], /^minNumber: it exceeds --max-number/],
-    [['--max-target=5', '--min-target=6'], /^minTarget: it exceeds --max-target/],
+    [['--min-number=51'], /^minNumber: it exceeds --max-number, which is 50$/],
+    [['--max-target=5', '--min-target=6'], /^minTarget: it exceeds --max-target, which is 5$/],
     [['--task=integer-answers'], /^dataset: .* has no generator; name a file/],
     [['--task=integer-answers', '--dataset=generator'], /^dataset: /],
     [

@@ -88,8 +88,10 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     await writeFile(join(folder, 'bad.jsonl'), '{"nums": "3 7", "target": 9}\n{"nums": [3, 7]}');
     assert.match(
       (await run('--rows=bad.jsonl')).err,
-      /line 1: nums: expected a list\n.*line 2: target: it is missing$/m,
+      /line 1: nums is "3 7": expected a list\n.*line 2: target: it is missing$/m,
     );
+    await writeFile(join(folder, 'empty.csv'), 'nums,target\n');
+    assert.match((await run('--rows=empty.csv')).err, /^--rows empty\.csv has no problem\n/);
     assert.match((await run('--rows=good.csv', '3', '4')).err, /from the file; remove 3/);
     await rm(folder, { recursive: true });
   });
@@ -99,7 +101,7 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     ['solve 1 2 3 4 5 6 7 8', /has 7 numbers/],
     ['solve 3 -7 21', /cannot take -7/],
     ['solve 3 7.5 21', /cannot take 7\.5; give whole numbers/],
-    ['solve 3 7 99999999999999999999', /cannot take 100000000000000000000/],
+    ['solve 3 7 99999999999999999999', /cannot take 99999999999999999999; give numbers up to/],
   ];
   for (const [words, says] of refused) {
     it(`offbeat solve refuses ${words}`, async () => {

@@ -103,11 +103,11 @@ describe('a dataset from a file', () => {
       '{"target":3}',
     ]);
     assert.match(message, /problems\.jsonl has 7 bad rows/);
-    assert.match(message, /line 2: target: .*expected/);
+    assert.match(message, /line 2: target is "3": expected a number/);
     assert.match(message, /line 3: .*JSON/);
     assert.match(message, /line 5: nums: /);
-    assert.match(message, /line 6: nums\.1: /);
-    assert.match(message, /line 7: nums\.0: /);
+    assert.match(message, /line 6: nums\.1 is -2: /);
+    assert.match(message, /line 7: nums\.0 is 1\.5: /);
     assert.match(message, /and 2 more/);
   });
 
@@ -154,9 +154,12 @@ describe('a dataset from a file', () => {
   it('a dataset from a file is refused if no row remains to train on', async () => {
     const all = ['{"nums":[1,2],"target":3}', '{"nums":[2,1],"target":3}'];
     const leaked =
-      /has 2 problems, and 1 are held out for tests, and the other 1 ask what those ask: none/;
+      /has 2 problems, and --test-size holds out 1 for tests, and the other one asks what one of those asks: none .*; give a larger/;
     assert.match(await complaint(all, 1), leaked);
-    assert.match(await complaint(rows.slice(0, 2)), /has 2 problems, and 2 are held out/);
+    assert.match(
+      await complaint(rows.slice(0, 2)),
+      /has 2 problems, and --test-size holds out 2 .*; lower --test-size/,
+    );
   });
 
   it('a dataset names a file that cannot be read', async () => {

@@ -99,7 +99,15 @@ describe('a CSV file', () => {
     const csv = 'nums,target\n3 7 21,84\n3 seven 21,84\n3 7 21,\n';
     await assert.rejects(readText('c.csv', csv), {
       name: 'UserError',
-      message: /c\.csv has 2 bad rows; [^]*line 3: nums\.1: .*\n {2}- line 4: target: /,
+      message:
+        /c\.csv has 2 bad rows; [^]*line 3: nums\.1 is "seven": .*\n {2}- line 4: target is "": /,
+    });
+  });
+
+  it('a CSV file is refused if its columns are separated by semicolons', async () => {
+    await assert.rejects(readText('s.csv', 'nums;target\n3 7 21;84\n'), {
+      name: 'UserError',
+      message: /its first line is "nums;target", without commas\); give .* nums and target/,
     });
   });
 

@@ -82,8 +82,12 @@ describe('a file of questions', () => {
     await assert.rejects(load(gsm8k, { question: 'q', answer: 'many' }), {
       name: 'UserError',
       message:
-        /like \{"question":"How much is …\?","answer":72\}:\n {2}- line 2: answer: expected an integer.*"many"/,
+        /like \{"question":"How much is …\?","answer":72\}:\n {2}- line 2: answer is "many": expected an integer, .*"many"/,
     });
+    await assert.rejects(
+      load({ question: 'q', answer: 3.5 }),
+      /answer is 3\.5: expected an integer$/,
+    );
   });
 });
 
