@@ -223,7 +223,10 @@ function complaintOf(caught: unknown, row: unknown): string {
   if (!(caught instanceof z.ZodError)) return errorText(caught);
   return caught.issues
     .map(({ path, message }) => {
-      const found = path.reduce<unknown>((value, key) => Object(value)[key], row);
+      const found = path.reduce<unknown>(
+        (value, key) => (value as Record<PropertyKey, unknown> | undefined | null)?.[key],
+        row,
+      );
       const shown = ['string', 'number', 'boolean'].includes(typeof found)
         ? ` is ${JSON.stringify(found).slice(0, 60)}`
         : '';

@@ -59,7 +59,10 @@ describe('a file of examples', async () => {
     [chat('user'), /line 2: messages: the last message must be of the assistant/],
     [chat('user', 'assistant', 'assistant'), /line 2: messages\.2: .* of the user/],
     [chat('assistant'), /line 2: messages\.0: .* of the user/],
-    [chat('tool', 'assistant'), /line 2: messages\.0\.role is "tool": expected one of system, user/],
+    [
+      chat('tool', 'assistant'),
+      /line 2: messages\.0\.role is "tool": expected one of system, user/,
+    ],
     [{ messages: [] }, /line 2: messages: the last message/],
     [{ prompt: 'a'.repeat(39), answer: 'b' }, /line 2: it has 41 tokens, .* can read 40/],
   ];
