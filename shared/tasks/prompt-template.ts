@@ -96,7 +96,7 @@ export type PromptLanguage = (typeof promptLanguages)[number];
 /**
  * The template that `--prompt-style` names: one of the task's own, or the user's file.
  *
- * @throws {UserError} listing the available styles, or each wrong key of the file; or if the style has no words in `language`.
+ * @throws {UserError} listing the available styles, or each wrong key of the file.
  */
 export async function chooseTemplate<Schema extends z.ZodType>(
   schema: Schema,
@@ -105,13 +105,8 @@ export async function chooseTemplate<Schema extends z.ZodType>(
   language: PromptLanguage,
 ): Promise<z.output<Schema>> {
   const own = Object.hasOwn(styles, choice) ? styles[choice] : undefined;
-  const template = own?.[language];
-  if (template !== undefined) return schema.parse(template);
-  if (language !== 'en' && (own !== undefined || choice.endsWith('.json'))) {
-    throw new UserError(
-      `--prompt-language ${language} has no effect with --prompt-style ${choice}; remove it, or choose another style`,
-    );
-  }
+  // A style without words in a language is the same in all: a run with it goes on as it began.
+  if (own !== undefined) return schema.parse(own[language] ?? own.en);
   if (!choice.endsWith('.json')) {
     throw new UserError(
       `--prompt-style ${choice} is none of ${Object.keys(styles).join(', ')}, nor a file *.json of your own`,
