@@ -129,6 +129,20 @@ const tables: readonly ResultTable[] = [
   },
   {
     page: 'docs/experiments.md',
+    section: 'the differences by lag',
+    experiment: 'staleness',
+    isOfDifferences: true,
+    head: ['points more than at lag 0', 'temperature 1'],
+    rows: [1, 2, 4, 8, 16].flatMap((lag) =>
+      ['truncated', 'none'].map((correction) => ({
+        label: `${lag}, ${correction}`,
+        choice: { lag: String(lag), correction },
+        measures: ['solved'],
+      })),
+    ),
+  },
+  {
+    page: 'docs/experiments.md',
     section: 'the corrections',
     experiment: 'corrections',
     head: ['correction', 'solved', 'greedily', 'in 4 tries', 'KL', 'effective samples', 'entropy'],
