@@ -116,7 +116,9 @@ async function check(
   const unknown = unknownIn(await server.metrics(metricsMs, signal));
   if (unknown.length > 0) {
     const remedy =
-      server.kind === 'sglang' ? 'start it with --enable-metrics' : 'let /metrics through';
+      server.kind === 'sglang'
+        ? 'start it with --enable-metrics; only releases with sglang:realtime_tokens_total count tokens as they are drawn'
+        : 'let /metrics through';
     log.warn({ url: server.url, unknown, remedy }, 'engine does not show all metrics');
   }
   for (const name of await server.adapters(signal)) {

@@ -99,7 +99,7 @@ export const remedies = {
   engineMetrics:
     'let /metrics through: without it the actor notices a hung engine late, and does not adapt the groups in flight',
   engineMetricsSglang:
-    'start it with --enable-metrics: without it the actor notices a hung engine late, and does not adapt the groups in flight',
+    'start it with --enable-metrics, in a release that shows sglang:realtime_tokens_total: else the actor notices a hung engine late, and does not adapt the groups in flight',
   modelNotServed: 'name one that it serves with --model-name, or let the server load this one',
   cannotTrain: 'let the server train this model, or name another one; TuFT: capabilities',
   cannotSample:

@@ -5,7 +5,7 @@ export interface EngineMetrics {
   readonly kvUsage: number | undefined; // share of the cache of keys and values, 0 to 1
   readonly kvTokens: number | undefined; // tokens for which that cache has room
   readonly preemptions: number | undefined; // sequences that lost their room in it, since the server started
-  readonly generatedTokens: number | undefined; // since the server started
+  readonly generatedTokens: number | undefined; // since the server started; undefined also if it counts them only as requests end
   readonly promptTokens: number | undefined; // read, since the server started
   readonly startedAt: number | undefined; // s since the epoch
 }
@@ -23,14 +23,17 @@ interface Series {
   readonly value: number;
 }
 
+/** The series of a name, or of one mode of it. */
+type Selector = string | { readonly name: string; readonly mode: string };
+
 /** Where a kind of server has each figure; a figure may have had several names. */
 export interface MetricNames {
-  readonly running: readonly string[];
-  readonly waiting: readonly string[];
-  readonly kvUsage: readonly string[];
-  readonly preemptions: readonly string[];
-  readonly generatedTokens: readonly string[];
-  readonly promptTokens: readonly string[];
+  readonly running: readonly Selector[];
+  readonly waiting: readonly Selector[];
+  readonly kvUsage: readonly Selector[];
+  readonly preemptions: readonly Selector[];
+  readonly generatedTokens: readonly Selector[];
+  readonly promptTokens: readonly Selector[];
   readonly kvTokens: (find: (name: string) => Series | undefined) => number | undefined;
 }
 
@@ -52,9 +55,15 @@ export function readEngineMetrics(text: string, names: MetricNames): EngineMetri
     const found = { name, labels: labelsIn(labels), value };
     series.set(name, [...(series.get(name) ?? []), found]);
   }
-  const values = (known: readonly string[]) =>
-    known.map((name) => series.get(name)?.map(({ value }) => value)).find(Boolean);
-  const total = (known: readonly string[]) => values(known)?.reduce((sum, value) => sum + value, 0);
+  // A mode without a series has not occurred yet: it counts nothing, where an unknown name says nothing.
+  const select = (selector: Selector) =>
+    typeof selector === 'string'
+      ? series.get(selector)
+      : series.get(selector.name)?.filter(({ labels }) => labels.get('mode') === selector.mode);
+  const values = (known: readonly Selector[]) =>
+    known.map((selector) => select(selector)?.map(({ value }) => value)).find(Boolean);
+  const total = (known: readonly Selector[]) =>
+    values(known)?.reduce((sum, value) => sum + value, 0);
   const usage = Math.max(...(values(names.kvUsage) ?? [NaN]));
   return {
     running: total(names.running),
@@ -89,14 +98,17 @@ export const vllmMetrics: MetricNames = {
   },
 };
 
-/** As of SGLang 0.5.23; it shows them only with `--enable-metrics`, and older ones do not count retractions. */
+/** Counts as tokens are drawn; `sglang:generation_tokens_total` and its like only count those of requests that have ended. */
+const realtimeTokens = 'sglang:realtime_tokens_total';
+
+/** As of SGLang 0.5.23; it shows them only with `--enable-metrics`, and older ones count neither retractions nor tokens in real time. */
 export const sglangMetrics: MetricNames = {
   running: ['sglang:num_running_reqs'],
   waiting: ['sglang:num_queue_reqs'],
   kvUsage: ['sglang:token_usage'],
   preemptions: ['sglang:num_retracted_requests_total'],
-  generatedTokens: ['sglang:generation_tokens_total'],
-  promptTokens: ['sglang:prompt_tokens_total'],
+  generatedTokens: [{ name: realtimeTokens, mode: 'decode' }],
+  promptTokens: [{ name: realtimeTokens, mode: 'prefill_compute' }],
   kvTokens: (find) => find('sglang:max_total_num_tokens')?.value,
 };
 

@@ -17,6 +17,7 @@ export interface TwinFlags {
   readonly maxContext: number;
   readonly appliesTemperature: boolean; // to the logprobs that it reports
   readonly showsMetrics: boolean;
+  readonly countsLive: boolean; // of SGLang: tokens as they are drawn, not only those of requests that have ended
 }
 
 export const twinFlags: TwinFlags = {
@@ -29,6 +30,7 @@ export const twinFlags: TwinFlags = {
   maxContext: 64,
   appliesTemperature: true,
   showsMetrics: true,
+  countsLive: true,
 };
 
 /** An answer: JSON, or text, of a status. */
@@ -77,8 +79,8 @@ export abstract class EngineTwin implements AsyncDisposable {
   holds: { readonly sampling?: Promise<void>; readonly health?: Promise<void> } = {};
   /** Calls that sample whose connection was closed before the answer. */
   readonly disconnected: string[] = [];
-  /** What it counts, since it was started. */
-  counters = { generated: 0, prompt: 0, running: 0, startedAt: 0 };
+  /** What it counts, since it was started; `finished` are calls that were answered. */
+  counters = { generated: 0, prompt: 0, running: 0, finished: 0, startedAt: 0 };
   /** Draws with the logprobs of another version, as an engine does whose adapters were mixed up. */
   confuses: (adapter: string) => string = (adapter) => adapter;
   static #starts = 0;
@@ -94,7 +96,8 @@ export abstract class EngineTwin implements AsyncDisposable {
   /** Starts it, or starts it again at the same port without its adapters. */
   async start(): Promise<this> {
     this.loaded.clear();
-    this.counters = { generated: 0, prompt: 0, running: 0, startedAt: 1e9 + EngineTwin.#starts++ };
+    const startedAt = 1e9 + EngineTwin.#starts++;
+    this.counters = { generated: 0, prompt: 0, running: 0, finished: 0, startedAt };
     const server = createServer((request, response) => void this.#serve(request, response));
     this.#server = server;
     await new Promise<void>((resolve) => server.listen(this.#port, '127.0.0.1', resolve));
@@ -223,6 +226,7 @@ export abstract class EngineTwin implements AsyncDisposable {
       json: { detail: 'Not Found' },
     };
     isAnswered = true;
+    if (this.samples(path)) counters.finished++;
     const type = answer.json === undefined ? 'text/plain' : 'application/json';
     response
       .writeHead(answer.status ?? 200, { 'content-type': type })

@@ -88,15 +88,24 @@ export class SglangTwin extends EngineTwin {
     return {};
   }
 
+  /** As 0.5.23 counts: in real time by mode, and what its usual totals say only once a request ends. */
   #metrics(): string {
-    const { generated, prompt, running } = this.counters;
+    const { generated, prompt, running, finished } = this.counters;
     const labels = '{model_name="base",tp_rank="0"}';
+    const live = [
+      ['decode', generated],
+      ['prefill_compute', 1 + prompt], // the prompt of its own warm-up
+    ].filter(([, count]) => this.flags.countsLive && count !== 0); // a mode has a series from its first token on
     return [
       `sglang:num_running_reqs${labels} ${running}.0`,
       `sglang:num_queue_reqs${labels} 0.0`,
       `sglang:token_usage${labels} 0.25`,
-      `sglang:prompt_tokens_total${labels} ${prompt}.0`,
-      `sglang:generation_tokens_total${labels} ${generated}.0`,
+      `sglang:prompt_tokens_total${labels} ${finished}.0`,
+      `sglang:generation_tokens_total${labels} ${finished}.0`,
+      ...live.map(
+        ([mode, count]) =>
+          `sglang:realtime_tokens_total{mode="${mode}",model_name="base",tp_rank="0"} ${count}.0`,
+      ),
       '',
     ].join('\n');
   }

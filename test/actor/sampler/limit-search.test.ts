@@ -4,6 +4,7 @@ import { GroupLimit } from '../../../actor/group-limit.js';
 import { LimitControl, type MetricsReading } from '../../../actor/sampler/limit-control.js';
 import { continueSearch, type Epoch, startSearch } from '../../../actor/sampler/limit-search.js';
 import { createRandom } from '../../../shared/base/random.js';
+import { readEngineMetrics, sglangMetrics } from '../../../shared/engine/engine-metrics.js';
 
 const groupSize = 16;
 const lookMs = 2_000;
@@ -139,6 +140,19 @@ describe('the search for the number of groups in flight', () => {
     for (let i = 0; i < 100; i++) {
       clock += 10_000;
       control.look([]);
+    }
+    assert.equal(limit.now, 8);
+  });
+
+  it('an engine that counts only requests that have ended leaves the limit as it is', async () => {
+    const limit = new GroupLimit(8, 256);
+    let clock = 0;
+    const control = new LimitControl(limit, () => clock);
+    for (let i = 0; i < 8; i++) await limit.enter(new AbortController().signal);
+    for (let i = 0; i < 100; i++) {
+      clock += 10_000;
+      const text = `sglang:num_running_reqs 128.0\nsglang:generation_tokens_total ${1_000 * i}.0\n`;
+      control.look([{ ...readEngineMetrics(text, sglangMetrics), readAtMs: clock }]);
     }
     assert.equal(limit.now, 8);
   });

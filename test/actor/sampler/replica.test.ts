@@ -193,18 +193,38 @@ for (const Twin of [VllmTwin, SglangTwin]) {
 describe('a server without metrics', () => {
   it('a server that shows no metrics is never taken for a hung one', async () => {
     await using twin = await VllmTwin.start({ showsMetrics: false });
-    await using opened = await openReplica(twin);
-    const { replica, generate, check } = opened;
-    const { opened: held, open } = gate();
-    twin.holds = { sampling: held };
-    const call = generate();
-    await until(() => twin.counters.running === 1);
-    for (let i = 0; i < 200; i++) await check();
-    assert.equal(replica.isUp, true);
-    open();
-    await call;
+    await stayUp(twin);
   });
 });
+
+describe('SGLang, whose usual totals count a request only when it ends', () => {
+  it('a server that draws one long answer for minutes stays in use', async () => {
+    await using twin = await SglangTwin.start();
+    await stayUp(twin, () => (twin.counters.generated += 5));
+  });
+
+  it('a release that does not count in real time is never taken for a hung one', async () => {
+    await using twin = await SglangTwin.start({ countsLive: false });
+    await stayUp(twin);
+  });
+});
+
+/** Requires that a server stays in use while no answer ends for 400 s. */
+async function stayUp(twin: Twin, onCheck = (): unknown => undefined): Promise<void> {
+  await using opened = await openReplica(twin);
+  const { generate, check, outages } = opened;
+  const { opened: held, open } = gate();
+  twin.holds = { sampling: held };
+  const call = generate().catch((error: unknown) => error);
+  await until(() => twin.counters.running === 1);
+  for (let i = 0; i < 200 && outages.length === 0; i++) {
+    onCheck();
+    await Promise.race([check(), call]);
+  }
+  open();
+  await call;
+  assert.deepEqual(outages, []);
+}
 
 describe('a server that has more adapters than slots', () => {
   it('what was drawn while another client loaded one too many does not count, and all versions are proven again', async () => {

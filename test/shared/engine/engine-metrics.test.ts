@@ -47,6 +47,20 @@ describe('the metrics of an engine', () => {
     assert.deepEqual(readEngineMetrics(text, sglangMetrics).running, undefined);
   });
 
+  it('SGLang counts tokens by mode as it draws them, a mode without a series as none', () => {
+    const sglang = `
+sglang:generation_tokens_total{model_name="base"} 7.0
+sglang:realtime_tokens_total{mode="prefill_cache",model_name="base"} 900.0
+sglang:realtime_tokens_total{mode="prefill_compute",model_name="base"} 300.0
+`;
+    const { generatedTokens, promptTokens } = readEngineMetrics(sglang, sglangMetrics);
+    assert.deepEqual([generatedTokens, promptTokens], [0, 300]);
+    const decode = `${sglang}sglang:realtime_tokens_total{dp_rank="1",mode="decode"} 40.0\n`;
+    assert.equal(readEngineMetrics(decode, sglangMetrics).generatedTokens, 40);
+    const older = readEngineMetrics('sglang:generation_tokens_total 7.0\n', sglangMetrics);
+    assert.equal(older.generatedTokens, undefined);
+  });
+
   it('the cache of keys and values is what the server says, before what its blocks make', () => {
     const told = text.replace('tokens="None"', 'tokens="1234"');
     assert.equal(readEngineMetrics(told, vllmMetrics).kvTokens, 1_234);
