@@ -35,24 +35,26 @@ export class EngineWatch {
   /**
    * Looks at the server again.
    *
-   * @param now undefined: it showed none in time.
+   * @param shown its metrics; 'late': they did not come in time; undefined: it shows none.
    * @param isBusy whether it has had calls of ours since the last look.
    * @param seconds since then.
    * @returns what is wrong; undefined: nothing, as far as is known.
    */
   look(
-    now: EngineMetrics | undefined,
+    shown: EngineMetrics | 'late' | undefined,
     isBusy: boolean,
     seconds: number,
   ): { readonly outage: Outage; readonly reason: string } | undefined {
     const before = this.#last;
+    const now = shown === 'late' ? undefined : shown;
     this.#last = now ?? before;
     if (before !== undefined && now !== undefined && isAnotherProcess(before, now)) {
       this.#silence.idle();
       return { outage: 'restarted', reason: 'it was restarted, or another server took its place' };
     }
     const counts = before?.generatedTokens !== undefined || before?.promptTokens !== undefined;
-    const worked = now === undefined ? !counts && undefined : before && hasWorked(before, now);
+    const isSilent = shown === 'late' && counts; // counts that no longer come are silence, too
+    const worked = isSilent ? false : before && now && hasWorked(before, now);
     if (!isBusy || worked === undefined) {
       this.#silence.idle();
       return undefined;
@@ -65,10 +67,10 @@ export class EngineWatch {
     if (silent === undefined) return undefined;
     this.#silence.idle();
     this.#hungSeconds = silent;
-    const shown = now?.running === undefined ? '' : `, with ${now.running} sequences running`;
+    const running = now?.running === undefined ? '' : `, with ${now.running} sequences running`;
     return {
       outage: 'hung',
-      reason: `it draws no tokens: none for ${Math.round(silent)} s${shown}`,
+      reason: `it draws no tokens: none for ${Math.round(silent)} s${running}`,
     };
   }
 

@@ -195,9 +195,10 @@ export class Replica {
     try {
       await this.server.checkHealth(checks.limitMs, signal);
       this.#missedChecks = 0;
-      this.#metrics = await this.#readMetrics(signal);
+      const shown = await this.#readMetrics(signal);
+      this.#metrics = shown === 'late' ? undefined : shown;
       if (this.isUp) {
-        const found = this.#watch.look(this.#metrics, this.#calls > 0, seconds);
+        const found = this.#watch.look(shown, this.#calls > 0, seconds);
         if (found !== undefined) this.#distrust(found.outage, found.reason);
       }
       if (!this.isUp && now() >= this.#restingUntil) await this.#readmit(signal);
@@ -209,12 +210,13 @@ export class Replica {
     }
   }
 
-  async #readMetrics(signal: AbortSignal): Promise<MetricsReading | undefined> {
+  /** @returns 'late' if they did not come in time; undefined if the server shows none. */
+  async #readMetrics(signal: AbortSignal): Promise<MetricsReading | 'late' | undefined> {
     try {
       const metrics = await this.server.metrics(this.options.checks.limitMs, signal);
       return metrics && { ...metrics, readAtMs: this.options.now() };
     } catch (error) {
-      if (error instanceof EngineDown) return undefined; // its health is another question
+      if (error instanceof EngineDown) return 'late'; // its health is another question
       throw error;
     }
   }

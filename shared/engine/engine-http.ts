@@ -24,6 +24,8 @@ export class EngineRefusal extends Error {
   }
 }
 
+class TooLarge extends Error {}
+
 /** An address as it may be shown. */
 export function withoutCredentials(url: string): string {
   return url.replace(/\/\/[^/@]*@/, '//…@');
@@ -49,6 +51,8 @@ export interface EngineRequest {
 
 const keyRemedy = "give the engine's key as ACTOR_ENGINE_API_KEY";
 const smallAnswer = 20_000; // values
+/** vLLM shows a series for each set of adapters that it has ever run together, a few KB for each version. */
+const largestMetrics = 1_000_000; // values
 const bytesPerValue = 64; // and the name of its field
 
 /**
@@ -86,6 +90,26 @@ export class EngineHttp {
     throw new EngineDown(
       `${this.#shown(request)}: the answer is not of this protocol: ${why}, in ${excerpt}`,
     );
+  }
+
+  /**
+   * The text of the engine's `/metrics`; undefined if it shows none, or more than can be read at every check.
+   *
+   * @throws {EngineDown} if it does not answer within the limit.
+   */
+  async metrics(limitMs: number, signal: AbortSignal): Promise<string | undefined> {
+    const request = {
+      method: 'GET',
+      path: '/metrics',
+      limitMs,
+      maxValues: largestMetrics,
+    } as const;
+    try {
+      return await unlessRefused(this.text(request, signal));
+    } catch (error) {
+      if (error instanceof EngineDown && error.cause instanceof TooLarge) return undefined;
+      throw error;
+    }
   }
 
   /** Makes one request for text, as {@link ask} does for JSON. */
@@ -133,7 +157,7 @@ export class EngineHttp {
       addAbortListener(attempt.signal, () => outgoing.destroy());
       for await (const part of response as AsyncIterable<Buffer>) {
         size += part.byteLength;
-        if (size > maxBytes) throw new Error(`the answer is larger than ${maxBytes} bytes`);
+        if (size > maxBytes) throw new TooLarge(`the answer is larger than ${maxBytes} bytes`);
         parts.push(part);
       }
       return this.#accepted(request, response.statusCode ?? 0, Buffer.concat(parts));

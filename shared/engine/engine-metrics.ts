@@ -34,10 +34,14 @@ export interface MetricNames {
   readonly preemptions: readonly Selector[];
   readonly generatedTokens: readonly Selector[];
   readonly promptTokens: readonly Selector[];
-  readonly kvTokens: (find: (name: string) => Series | undefined) => number | undefined;
+  readonly kvTokens: {
+    readonly name: string;
+    readonly read: (series: Series) => number | undefined;
+  };
 }
 
-const prefix = /^(?:vllm|sglang)[:_]|^process_start_time_seconds/;
+const startTime = 'process_start_time_seconds';
+const nameOfLine = /^[a-zA-Z_:][\w:]*/;
 const line = /^([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)/;
 const label = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 
@@ -46,35 +50,47 @@ const label = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
  * of usages the largest counts.
  */
 export function readEngineMetrics(text: string, names: MetricNames): EngineMetrics {
-  const series = new Map<string, Series[]>();
+  const series = new Map<string, Series[]>(usedNames(names).map((name) => [name, []]));
   for (const each of text.split('\n')) {
-    if (!prefix.test(each)) continue;
+    // Most lines are others: of vLLM's adapters there are thousands.
+    if (!series.has(nameOfLine.exec(each)?.[0] ?? '')) continue;
     const [, name, labels = '', digits] = line.exec(each) ?? [];
     const value = Number(digits);
     if (name === undefined || !Number.isFinite(value) || value < 0) continue;
-    const found = { name, labels: labelsIn(labels), value };
-    series.set(name, [...(series.get(name) ?? []), found]);
+    series.get(name)?.push({ name, labels: labelsIn(labels), value });
   }
+  const shown = (name: string) => {
+    const found = series.get(name)!;
+    return found.length === 0 ? undefined : found;
+  };
   // A mode without a series has not occurred yet: it counts nothing, where an unknown name says nothing.
   const select = (selector: Selector) =>
     typeof selector === 'string'
-      ? series.get(selector)
-      : series.get(selector.name)?.filter(({ labels }) => labels.get('mode') === selector.mode);
+      ? shown(selector)
+      : shown(selector.name)?.filter(({ labels }) => labels.get('mode') === selector.mode);
   const values = (known: readonly Selector[]) =>
     known.map((selector) => select(selector)?.map(({ value }) => value)).find(Boolean);
   const total = (known: readonly Selector[]) =>
     values(known)?.reduce((sum, value) => sum + value, 0);
   const usage = Math.max(...(values(names.kvUsage) ?? [NaN]));
+  const [cache] = shown(names.kvTokens.name) ?? [];
   return {
     running: total(names.running),
     waiting: total(names.waiting),
     kvUsage: usage <= 1 ? usage : undefined,
-    kvTokens: names.kvTokens((name) => series.get(name)?.[0]),
+    kvTokens: cache && names.kvTokens.read(cache),
     preemptions: total(names.preemptions),
     generatedTokens: total(names.generatedTokens),
     promptTokens: total(names.promptTokens),
-    startedAt: values(['process_start_time_seconds'])?.[0],
+    startedAt: values([startTime])?.[0],
   };
+}
+
+function usedNames({ kvTokens, ...selectors }: MetricNames): string[] {
+  const names = Object.values(selectors)
+    .flat()
+    .map((selector) => (typeof selector === 'string' ? selector : selector.name));
+  return [...names, kvTokens.name, startTime];
 }
 
 function labelsIn(text: string): Map<string, string> {
@@ -89,12 +105,16 @@ export const vllmMetrics: MetricNames = {
   preemptions: ['vllm:num_preemptions_total'],
   generatedTokens: ['vllm:generation_tokens_total'],
   promptTokens: ['vllm:prompt_tokens_total'],
-  kvTokens: (find) => {
-    const labels = find('vllm:cache_config_info')?.labels;
-    const number = (name: string) => Number(labels?.get(name) ?? NaN);
-    return (
-      number('kv_cache_size_tokens') || number('num_gpu_blocks') * number('block_size') || undefined
-    );
+  kvTokens: {
+    name: 'vllm:cache_config_info',
+    read: ({ labels }) => {
+      const number = (name: string) => Number(labels.get(name) ?? NaN);
+      return (
+        number('kv_cache_size_tokens') ||
+        number('num_gpu_blocks') * number('block_size') ||
+        undefined
+      );
+    },
   },
 };
 
@@ -109,7 +129,7 @@ export const sglangMetrics: MetricNames = {
   preemptions: ['sglang:num_retracted_requests_total'],
   generatedTokens: [{ name: realtimeTokens, mode: 'decode' }],
   promptTokens: [{ name: realtimeTokens, mode: 'prefill_compute' }],
-  kvTokens: (find) => find('sglang:max_total_num_tokens')?.value,
+  kvTokens: { name: 'sglang:max_total_num_tokens', read: ({ value }) => value },
 };
 
 /** Whether the server that said `now` is not the process that said `before`: it started later, or its counters fell. */

@@ -19,7 +19,7 @@ import {
   refusalError,
   sequenceOf,
 } from './engine-answer.js';
-import { EngineDown, type EngineHttp, EngineRefusal, unlessRefused } from './engine-http.js';
+import { EngineDown, type EngineHttp, EngineRefusal } from './engine-http.js';
 import { type EngineMetrics, readEngineMetrics, sglangMetrics } from './engine-metrics.js';
 
 /** The settings of a server, among many others. */
@@ -90,8 +90,7 @@ export class SglangServer implements AdapterServer {
   }
 
   async metrics(limitMs: number, signal: AbortSignal): Promise<EngineMetrics | undefined> {
-    const request = { method: 'GET', path: '/metrics', limitMs } as const;
-    const text = await unlessRefused(this.http.text(request, signal));
+    const text = await this.http.metrics(limitMs, signal);
     return text === undefined ? undefined : readEngineMetrics(text, sglangMetrics);
   }
 

@@ -91,7 +91,7 @@ export class VllmServer implements AdapterServer {
     const path = '/server_info?config_format=json';
     const info = await unlessRefused(this.#get(path, ServerInfo, signal));
     if (info !== undefined) return info.vllm_config.lora_config?.max_loras;
-    const metrics = await this.#metricsText(quickMs, signal);
+    const metrics = await this.http.metrics(quickMs, signal);
     const [, slots] = /^vllm:lora_requests_info\{[^}]*max_lora="(\d+)"/m.exec(metrics ?? '') ?? [];
     return Number(slots ?? 0) || undefined;
   }
@@ -101,7 +101,7 @@ export class VllmServer implements AdapterServer {
   }
 
   async metrics(limitMs: number, signal: AbortSignal): Promise<EngineMetrics | undefined> {
-    const text = await this.#metricsText(limitMs, signal);
+    const text = await this.http.metrics(limitMs, signal);
     return text === undefined ? undefined : readEngineMetrics(text, vllmMetrics);
   }
 
@@ -162,11 +162,6 @@ export class VllmServer implements AdapterServer {
     const body = { request_ids: [`generate-tokens-${id}`] };
     const request = { path: '/inference/v1/abort_requests', body, limitMs: abortMs };
     await this.http.text(request, new AbortController().signal);
-  }
-
-  #metricsText(limitMs: number, signal: AbortSignal): Promise<string | undefined> {
-    const request = { method: 'GET', path: '/metrics', limitMs } as const;
-    return unlessRefused(this.http.text(request, signal));
   }
 
   #get<S extends z.ZodType>(path: string, schema: S, signal: AbortSignal): Promise<z.output<S>> {

@@ -30,6 +30,8 @@ const Abort = z.strictObject({ request_ids: z.array(z.string().startsWith('gener
 
 /** vLLM's routes, as its documentation and vLLM 0.32.0 have them. */
 export class VllmTwin extends EngineTwin {
+  /** More lines of its metrics. */
+  moreMetrics = '';
   /** Changes an answer of the sampling route, to break it. */
   tamper: (choices: Record<string, unknown>[]) => unknown = (choices) => choices;
 
@@ -87,7 +89,7 @@ export class VllmTwin extends EngineTwin {
       `vllm:generation_tokens_total${labels} ${generated}.0`,
       'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="64"} 1.0',
       `process_start_time_seconds ${startedAt.toExponential(9)}`,
-      '',
+      this.moreMetrics,
     ].join('\n');
   }
 

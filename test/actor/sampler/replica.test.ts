@@ -7,12 +7,15 @@ import { CanaryCheck, CanaryNotReproduced } from '../../../actor/canary-check.js
 import { AdapterFolder } from '../../../actor/sampler/adapter-folder.js';
 import type { Engine } from '../../../actor/sampler/engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import { EngineWatch } from '../../../actor/sampler/engine-watch.js';
 import { Replica } from '../../../actor/sampler/replica.js';
 import { serverOf } from '../../../shared/engine/dialects.js';
 import { EngineDown } from '../../../shared/engine/engine-http.js';
+import { readEngineMetrics, vllmMetrics } from '../../../shared/engine/engine-metrics.js';
 import type { Canary } from '../../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { gate, silent, until } from '../../support/broker.js';
+import { FileServer } from '../../support/file-server.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
 import { adapterBytes, groupRequest, openEngine, rank } from './engine-values.js';
@@ -197,6 +200,61 @@ describe('a server without metrics', () => {
   });
 });
 
+describe('a vLLM that shows a series for each set of adapters that it ever ran', () => {
+  const series = (version: number) => {
+    const names = `countdown.v${version}.0123456789ab.gpu-node-17.a1b2c3,`.repeat(6);
+    return `vllm:lora_requests_info{max_lora="6",running_lora_adapters="${names}"} 1.7e+09\n`;
+  };
+  const grown = Array.from({ length: 6_000 }, (_, i) => series(i)).join('');
+
+  it('stays in use while it draws, with metrics of two megabytes', async () => {
+    await using twin = await VllmTwin.start();
+    assert(grown.length > 2_000_000);
+    let checks = 0;
+    const onCheck = () => {
+      twin.counters.generated += 5;
+      if (++checks > 3) twin.moreMetrics = grown; // its pace is known by then
+    };
+    await stayUp(twin, onCheck, 15);
+  });
+
+  it('is used again after it was away, though only its metrics tell its slots', async () => {
+    await using twin = await VllmTwin.start({ tellsSlots: false });
+    await using opened = await openReplica(twin);
+    const { replica, generate, check, outages } = opened;
+    twin.moreMetrics = grown;
+    await twin.stop();
+    await assert.rejects(generate(), /ECONNREFUSED/);
+    await twin.start();
+    await check();
+    assert.deepEqual(outages, ['down', 'back']);
+    assert.equal(replica.metrics?.running, 0);
+  });
+});
+
+describe('metrics that a server no longer shows', () => {
+  const counts = readEngineMetrics('vllm:generation_tokens_total 9', vllmMetrics);
+
+  it('metrics that are late are silence, but not those that a server does not show', () => {
+    const found = ([undefined, 'late'] as const).map((shown) => {
+      const watch = new EngineWatch(60);
+      watch.look(counts, true, 2);
+      return Array.from({ length: 40 }, () => watch.look(shown, true, 2)?.outage).find(Boolean);
+    });
+    assert.deepEqual(found, [undefined, 'hung']);
+  });
+
+  it('metrics larger than can be read count as none', async () => {
+    await using server = await FileServer.start(Buffer.alloc(1 << 20, '#'));
+    server.always = (_request, response) => {
+      response.on('drain', () => response.write(server.file));
+      response.write(server.file); // without an end
+    };
+    const metrics = serverOf('vllm', server.origin, undefined).metrics(60_000, signal);
+    assert.equal(await metrics, undefined);
+  });
+});
+
 describe('SGLang, whose usual totals count a request only when it ends', () => {
   it('a server that draws one long answer for minutes stays in use', async () => {
     await using twin = await SglangTwin.start();
@@ -209,15 +267,15 @@ describe('SGLang, whose usual totals count a request only when it ends', () => {
   });
 });
 
-/** Requires that a server stays in use while no answer ends for 400 s. */
-async function stayUp(twin: Twin, onCheck = (): unknown => undefined): Promise<void> {
+/** Requires that a server stays in use while no answer ends, for 400 s or other checks of 2 s. */
+async function stayUp(twin: Twin, onCheck = (): unknown => undefined, times = 200): Promise<void> {
   await using opened = await openReplica(twin);
   const { generate, check, outages } = opened;
   const { opened: held, open } = gate();
   twin.holds = { sampling: held };
   const call = generate().catch((error: unknown) => error);
   await until(() => twin.counters.running === 1);
-  for (let i = 0; i < 200 && outages.length === 0; i++) {
+  for (let i = 0; i < times && outages.length === 0; i++) {
     onCheck();
     await Promise.race([check(), call]);
   }
