@@ -34,7 +34,7 @@ const preemptions = new Gauge({
 });
 const outages = new Counter({
   name: 'rl_actor_engine_outages_total',
-  help: 'Times that an engine server went out of use, because it was down, hung, restarted, had evicted adapters or did not reproduce a canary.',
+  help: 'Times that an engine server went out of use, because it was down, hung, restarted, had evicted adapters, did not load a version or did not reproduce a canary.',
   labelNames: ['engine', 'outage'],
 });
 

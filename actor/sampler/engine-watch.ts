@@ -11,6 +11,7 @@ export type Outage =
   | 'hung' // it answers, but draws no tokens
   | 'restarted' // it is another process than the one that was proven
   | 'evicted' // it had more adapters than slots, so one in use may have lost its place
+  | 'load' // it does not load a version
   | 'canary'; // it does not reproduce the canary of a version
 
 /** Until a server has drawn its first tokens: it may compile kernels. */

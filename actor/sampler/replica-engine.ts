@@ -14,7 +14,7 @@ import type { AdapterFolder } from './adapter-folder.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
 import { leaseOfReplica, reportEngines, reportOutage } from './engine-report.js';
 import type { MetricsReading } from './limit-control.js';
-import { type HealthChecks, type ProvenAdapter, Replica } from './replica.js';
+import { type HealthChecks, isFault, type ProvenAdapter, Replica } from './replica.js';
 
 export interface ReplicaEngineOptions {
   readonly servers: readonly CheckedServer[]; // of the same kind and model
@@ -223,13 +223,14 @@ export class ReplicaEngine implements Engine {
   }
 
   /**
-   * Loads an adapter at every server that is up, and has each prove it; the others do so when they come back. If only some do not
-   * reproduce its canary, these are at fault and go out of use.
+   * Loads an adapter at every server that is up, and has each prove it; the others do so when they come back. If only some do not load it
+   * or reproduce its canary, these are at fault and go out of use: groups would go to them and fail at once.
    */
   async #bringEverywhere(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
     await this.ready(signal);
     const up = this.#replicas.filter(({ isUp }) => isUp);
     const results = await Promise.allSettled(up.map((replica) => replica.bring(adapter, signal)));
+    signal.throwIfAborted();
     const failures = results.flatMap((result, i) =>
       result.status === 'rejected' ? [[up[i]!, result.reason as Error] as const] : [],
     );
@@ -240,9 +241,7 @@ export class ReplicaEngine implements Engine {
       const refused = errors.findIndex((error) => error instanceof PermanentError);
       throw errors[Math.max(0, refused)]!;
     }
-    for (const [replica, error] of failures) {
-      if (error instanceof PermanentError) replica.refuse(error);
-    }
+    for (const [replica, error] of failures) if (isFault(error)) replica.refuse(error);
   }
 
   /** Waits until another adapter may be loaded: one too many could evict one in use. */

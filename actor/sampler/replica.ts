@@ -6,6 +6,7 @@ import {
   type AdapterServer,
   type EngineNeed,
   type NamedAdapter,
+  NotServed,
   unfit,
 } from '../../shared/engine/adapter-server.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
@@ -176,10 +177,10 @@ export class Replica {
     }
   }
 
-  /** Takes the server out of use because it does not reproduce a canary; it is asked again after a while. */
-  refuse(error: Error): void {
+  /** Takes the server out of use because it does not load a version or reproduce its canary; it is asked again after a while. */
+  refuse(error: unknown): void {
     this.#restingUntil = this.options.now() + (this.options.checks.refusedMs ?? usualRefusedMs);
-    this.#distrust('canary', errorText(error));
+    this.#distrust(error instanceof PermanentError ? 'canary' : 'load', errorText(error));
   }
 
   /**
@@ -204,7 +205,7 @@ export class Replica {
       if (!this.isUp && now() >= this.#restingUntil) await this.#readmit(signal);
     } catch (error) {
       if (signal.aborted || error instanceof UserError) throw error;
-      if (error instanceof PermanentError) this.refuse(error);
+      if (!this.isUp && isFault(error)) this.refuse(error);
       else if (!this.isUp) this.#reason = errorText(error);
       else if (++this.#missedChecks >= maxMissedChecks) this.#distrust('down', errorText(error));
     }
@@ -278,14 +279,14 @@ export class Replica {
     this.#proven.add(adapter.name);
   }
 
-  /** A server that does not reproduce a canary is at fault, not the ticket. */
+  /** A server that does not load a version or reproduce its canary is at fault, not the ticket. */
   async #bringOrRefuse(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
     try {
       await this.bring(adapter, signal);
     } catch (error) {
-      if (!(error instanceof PermanentError)) throw error;
+      if (signal.aborted || this.options.closing.aborted || !isFault(error)) throw error;
       this.refuse(error);
-      throw new EngineDown(error.message, { cause: error });
+      throw new EngineDown(errorText(error), { cause: error });
     }
   }
 
@@ -342,4 +343,9 @@ export class Replica {
     this.options.log.error({ url: this.server.url, outage, reason }, 'engine is out of use');
     this.options.onChange(outage);
   }
+}
+
+/** Whether what failed for one version at a server would fail there again: every call for that version would, and at once. */
+export function isFault(error: unknown): boolean {
+  return !(error instanceof EngineDown || error instanceof NotServed);
 }

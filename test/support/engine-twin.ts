@@ -83,6 +83,8 @@ export abstract class EngineTwin implements AsyncDisposable {
   counters = { generated: 0, prompt: 0, running: 0, finished: 0, startedAt: 0 };
   /** Draws with the logprobs of another version, as an engine does whose adapters were mixed up. */
   confuses: (adapter: string) => string = (adapter) => adapter;
+  /** Why it does not load an adapter, in its own words; undefined: it does. */
+  refusesAdapter: (name: string) => string | undefined = () => undefined;
   static #starts = 0;
   #server: ReturnType<typeof createServer> | undefined;
   #port = 0;
@@ -178,6 +180,8 @@ export abstract class EngineTwin implements AsyncDisposable {
 
   /** Reads an adapter and takes a slot. @returns why it cannot. */
   protected async takeAdapter(name: string, folder: string): Promise<string | undefined> {
+    const refusal = this.refusesAdapter(name);
+    if (refusal !== undefined) return refusal;
     let config: string;
     try {
       config = await readFile(join(folder, 'adapter_config.json'), 'utf8');

@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import { EngineDown } from '../../../shared/engine/engine-http.js';
 import { roundToBfloat16, weightFormat, WeightsNotFinite } from '../../../shared/model/lora.js';
 import { silent, until } from '../../support/broker.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
@@ -167,6 +168,54 @@ describe('several engines', () => {
     assert.deepEqual(versionsOf(second), [1, 2]);
   });
 });
+
+for (const Twin of [VllmTwin, SglangTwin]) {
+  const kind = Twin === VllmTwin ? 'vllm' : 'sglang';
+  describe(`a server that does not load a version (${kind})`, () => {
+    it(`a server that does not load a version takes no groups until it does, and the others go on (${kind})`, async () => {
+      await using first = await Twin.start();
+      await using second = await Twin.start();
+      const quick = { ...checks, refusedMs: 20 };
+      await using opened = await openEngine([first.url, second.url], { kind, checks: quick });
+      const { engine, adapters } = opened;
+      await engine.load(adapters.manifest(1), unproven, signal);
+      const words = 'Call to add_lora method failed: CUDA out of memory.';
+      first.refusesAdapter = (name) => (name.startsWith('r.v2.') ? words : undefined);
+      await engine.load(adapters.manifest(2), unproven, signal);
+      const troubles = () => engine.servers.map(({ trouble }) => trouble ?? '');
+      assert.match(troubles()[0]!, /CUDA out of memory/);
+      assert.equal(troubles()[1], '');
+      for (let i = 0; i < 20; i++) {
+        using place = engine.place();
+        assert.equal((await place.generate(2, groupRequest, 60_000, signal)).length, 3);
+      }
+
+      const stop = new AbortController();
+      const guarding = engine.guard(stop.signal).catch(() => undefined);
+      const asked = first.seen.length;
+      await until(() => first.seen.length > asked + 20);
+      assert.match(troubles()[0]!, /CUDA out of memory/);
+      first.refusesAdapter = () => undefined;
+      await until(() => troubles()[0] === '');
+      assert.deepEqual(versionsOf(first), [1, 2]);
+      stop.abort();
+      await guarding;
+    });
+
+    it(`a server that does not load a version again after it has lost it is at fault, not the group (${kind})`, async () => {
+      await using twin = await Twin.start();
+      await using opened = await openEngine([twin.url], { kind });
+      const { engine, adapters } = opened;
+      await engine.load(adapters.manifest(1), unproven, signal);
+      twin.loaded.clear();
+      twin.refusesAdapter = () => 'Call to add_lora method failed: CUDA out of memory.';
+      using place = engine.place();
+      const lost = place.generate(1, groupRequest, 60_000, signal);
+      await assert.rejects(lost, (error) => error instanceof EngineDown);
+      assert.match(engine.trouble ?? '', /CUDA out of memory/);
+    });
+  });
+}
 
 for (const Twin of [VllmTwin, SglangTwin]) {
   const kind = Twin === VllmTwin ? 'vllm' : 'sglang';
