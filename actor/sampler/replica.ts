@@ -230,10 +230,14 @@ export class Replica {
     const { version } = await this.server.probe(need, signal);
     await this.#unloadOthers(signal);
     const adapters = wanted();
-    for (const adapter of adapters) await this.server.load(adapter, signal);
+    for (const adapter of adapters) {
+      await this.#whileWanted(adapter, () => this.server.load(adapter, signal));
+    }
     this.#excess = this.#excessOf(await this.server.adapters(signal));
     this.#proven.clear();
-    for (const adapter of adapters) await this.#prove(adapter, outages, signal);
+    for (const adapter of adapters) {
+      await this.#whileWanted(adapter, () => this.#prove(adapter, outages, signal));
+    }
     const told = await this.server.adapterSlots(signal);
     if (told !== undefined && told < slots) {
       throw unfit(`${product} at ${url}`, [
@@ -244,8 +248,19 @@ export class Replica {
     this.#release = version;
     this.#watch.restart(this.#metrics);
     this.#reason = undefined;
-    log.info({ url, release: version, adapters: adapters.length }, 'engine is in use again');
+    log.info({ url, release: version, adapters: this.#proven.size }, 'engine is in use again');
     onChange(undefined);
+  }
+
+  /** Does something with an adapter unless it is dropped before or meanwhile: then its files are gone, and it does not matter how that ends. */
+  async #whileWanted(adapter: ProvenAdapter, work: () => Promise<void>): Promise<void> {
+    const isWanted = () => this.options.wanted().includes(adapter);
+    if (!isWanted()) return;
+    try {
+      await work();
+    } catch (error) {
+      if (isWanted()) throw error;
+    }
   }
 
   /** Unloads adapters of this process that are no longer wanted: the server had not ended, only hung. */

@@ -75,8 +75,12 @@ export abstract class EngineTwin implements AsyncDisposable {
   readonly evicted: string[] = [];
   /** Adapters that were loaded at any time, in order. */
   readonly everLoaded: string[] = [];
-  /** Held open until released, if set: calls that sample, or health checks. */
-  holds: { readonly sampling?: Promise<void>; readonly health?: Promise<void> } = {};
+  /** Held open until released, if set: calls that sample, health checks, or loads of adapters. */
+  holds: {
+    readonly sampling?: Promise<void>;
+    readonly health?: Promise<void>;
+    readonly loads?: Promise<void>;
+  } = {};
   /** Calls that sample whose connection was closed before the answer. */
   readonly disconnected: string[] = [];
   /** What it counts, since it was started; `finished` are calls that were answered. */
@@ -182,6 +186,7 @@ export abstract class EngineTwin implements AsyncDisposable {
   protected async takeAdapter(name: string, folder: string): Promise<string | undefined> {
     const refusal = this.refusesAdapter(name);
     if (refusal !== undefined) return refusal;
+    await this.holds.loads;
     let config: string;
     try {
       config = await readFile(join(folder, 'adapter_config.json'), 'utf8');

@@ -118,6 +118,11 @@ export class SglangTwin extends EngineTwin {
     const { lora_name: name, lora_path: folder } = data;
     if (this.loaded.has(name)) return failed(`LoRA with name ${name} already exists.`);
     const problem = await this.takeAdapter(name, folder);
+    if (problem?.startsWith('No adapter') === true) {
+      return failed(
+        `Repo id must be in the form 'repo_name' or 'namespace/repo_name': '${folder}'.`,
+      );
+    }
     if (problem !== undefined) return failed(problem);
     return { json: { success: true, loaded_adapters: Object.fromEntries(this.loaded) } };
   }

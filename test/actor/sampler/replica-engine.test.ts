@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import { isAbort } from '../../../shared/base/task-scope.js';
 import { EngineDown } from '../../../shared/engine/engine-http.js';
 import { roundToBfloat16, weightFormat, WeightsNotFinite } from '../../../shared/model/lora.js';
 import { silent, until } from '../../support/broker.js';
@@ -249,6 +250,40 @@ for (const Twin of [VllmTwin, SglangTwin]) {
       assert.deepEqual(versionsOf(twin), [1, 2]);
       stop.abort();
       await guarding;
+    });
+
+    it(`a version that is dropped while ${kind} gets its adapters back is left out`, async () => {
+      await using twin = await Twin.start();
+      await using opened = await openEngine([twin.url], { kind, checks });
+      const { engine, adapters, adapterDir } = opened;
+      for (const version of [1, 2, 3]) {
+        await engine.load(adapters.manifest(version), unproven, signal);
+      }
+      await twin.stop();
+      using place = engine.place();
+      await assert.rejects(place.generate(1, groupRequest, 60_000, signal), /ECONNREFUSED/);
+      const { held, release } = hold();
+      twin.holds = { loads: held };
+      await twin.start();
+      const before = twin.seen.length;
+      const stop = new AbortController();
+      const guarding = engine.guard(stop.signal).then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      const isLoading = () =>
+        twin.seen.slice(before).some(({ path }) => path.endsWith('/load_lora_adapter'));
+      await until(isLoading);
+      engine.unload(2);
+      const [own] = await readdir(adapterDir);
+      await until(async () => (await readdir(join(adapterDir, own!))).length === 2);
+      release();
+      await Promise.race([engine.ready(signal), guarding]);
+      assert.deepEqual(versionsOf(twin), [1, 3]);
+      assert.equal(engine.servers[0]!.adapters, 2);
+      stop.abort();
+      const ending = await guarding;
+      assert(ending === undefined || isAbort(ending, stop.signal), String(ending));
     });
   });
 }
