@@ -1,8 +1,18 @@
+import { Counter } from 'prom-client';
 import { EventLoopLag } from '../../shared/service/telemetry/event-loop-lag.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { StepEvent } from './history.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import { StatTable } from './stat-table.js';
+
+const stepsTrained = new Counter({
+  name: 'rl_steps_total',
+  help: 'Steps that the backend has confirmed; each trains one batch and makes one version.',
+});
+const optimizerSteps = new Counter({
+  name: 'rl_optimizer_steps_total',
+  help: 'Optimizer steps that the backend has confirmed, several to a step if it has substeps.',
+});
 
 /** Recorded with each step, and whenever the lag changes in between. */
 export const publishLagStats = new StatTable<number>([
@@ -58,7 +68,7 @@ export class StepEvents {
   }
 
   /**
-   * The event of the step that was just confirmed.
+   * The event of the step that was just confirmed, which it counts.
    *
    * @param made the step, and the version that it made.
    * @param report of the step's data.
@@ -70,6 +80,8 @@ export class StepEvents {
     optimizer: readonly Readonly<Record<string, number>>[],
   ): StepEvent {
     const { idle, surroundings, log } = this.#options;
+    stepsTrained.inc();
+    optimizerSteps.inc(optimizer.length);
     const now = performance.now();
     const idleNow = totalSeconds(idle);
     const seconds = (now - this.#endedAt) / 1_000;

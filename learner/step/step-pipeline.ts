@@ -1,4 +1,3 @@
-import { Counter } from 'prom-client';
 import type { Changes } from '../../shared/base/changes.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { groupsAwaitingCheckpoint } from '../../shared/broker/run-layout.js';
@@ -32,15 +31,6 @@ import type { CollectedStep, TrainedGroup } from './collected-step.js';
 import { VersionNotFinite } from '../publish/adapter-supply.js';
 import type { Publisher } from '../publish/publisher.js';
 import { reportStep } from './step-report.js';
-
-const stepsTrained = new Counter({
-  name: 'rl_steps_total',
-  help: 'Steps that the backend has confirmed; each trains one batch and makes one version.',
-});
-const optimizerSteps = new Counter({
-  name: 'rl_optimizer_steps_total',
-  help: 'Optimizer steps that the backend has confirmed, several to a step if it has substeps.',
-});
 
 export interface StepPipelineOptions extends StepEventsOptions {
   readonly config: RunConfig;
@@ -213,7 +203,7 @@ export class StepPipeline {
     }
     const report = { ...reportStep(config, startedFrom, trained, passed, rewinds), ...fleet };
     const masked = maskedTokens(passed) + (report['stale_tokens/count'] ?? 0);
-    this.#markConfirmed(trained, optimized.length, masked);
+    this.#markConfirmed(trained, masked);
     recordTrainSpans(config.run, { step, version: startedFrom }, trained);
     const event = this.#events.make(
       { step: admission.step, version: admission.confirmedVersion },
@@ -243,11 +233,9 @@ export class StepPipeline {
     this.#retire();
   }
 
-  #markConfirmed(trained: readonly TrainedGroup[], substeps: number, masked: number): void {
+  #markConfirmed(trained: readonly TrainedGroup[], masked: number): void {
     const { admission, groupStats, account, tickets, changes } = this.#options;
     admission.confirmStep();
-    stepsTrained.inc();
-    optimizerSteps.inc(substeps);
     this.#exportLag();
     account.mask(masked);
     for (const { group } of trained) {

@@ -174,12 +174,16 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
     assert.deepEqual([groups.issued, groups.trained, groups.dead], [80, 76, 4]);
   });
 
-  it('a learner on examples publishes and evaluates the versions of every Nth step and of its ends', async () => {
+  it('a learner on examples counts its steps, and publishes and evaluates the versions of every Nth step and of its ends', async () => {
     await using ground = await TrainingGround.prepare('evaluated-examples');
     const learner = ground.learner({
       ...onExamples,
       ...{ epochs: 1, 'eval-problems': 3, 'eval-samples': 2, 'eval-every-versions': 2 },
     });
+    await learner.says(({ msg, step }) => msg === 'step trained' && step === 5);
+    for (const name of ['rl_steps_total', 'rl_optimizer_steps_total']) {
+      assert.equal(await learner.metric(name), 5, name);
+    }
     ground.actor('actor-0');
     await ground.startScoring();
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
