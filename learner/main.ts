@@ -47,6 +47,13 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   const startedAt = performance.now();
   await checkModelDirectory(given.modelDir);
   let missing: string | undefined = 'connecting to NATS';
+  let trouble: () => string | undefined = () => undefined; // of the broker
+  // Before it connects, which may take longer than a startup probe allows.
+  await using health = await serveHealth(given.healthHost, given.healthPort, () => {
+    const reason = trouble() ?? missing;
+    return reason === undefined ? { isReady: true } : { isReady: false, reason };
+  });
+  log.info({ run: given.run, healthPort: health.port }, 'started');
   // The broker and the backend stay usable for a while after `stop`, since the last checkpoint needs them.
   const leaseMs = 1_000 * given.leaseSeconds;
   using grace = graceAfter(stop);
@@ -61,11 +68,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     signal,
   });
   await using _broker = broker;
-  await using health = await serveHealth(given.healthHost, given.healthPort, () => {
-    const reason = broker.trouble ?? missing;
-    return reason === undefined ? { isReady: true } : { isReady: false, reason };
-  });
-  log.info({ run: given.run, healthPort: health.port }, 'started');
+  trouble = () => broker.trouble;
 
   const directory = await readModelDirectory(given.modelDir);
   const spec = await taskSpec(given);

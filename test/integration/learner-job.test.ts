@@ -38,12 +38,16 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
     assert(!third.log.some(({ msg }) => msg === 'step trained'));
   });
 
-  it('a learner Job is replaced if it is stopped while it waits for NATS', async () => {
+  it('a learner Job that waits for NATS is alive, and is replaced if it is stopped', async () => {
     await using ground = await TrainingGround.prepare('job-waits');
     await ground.server.stop();
     const patience = valueOf('LEARNER_START_PATIENCE_SECONDS');
     const learner = ground.learner({ ...ofJob, 'start-patience-seconds': patience });
     await learner.says(({ msg }) => msg === 'waiting for NATS');
+    assert.equal((await learner.ask('/healthz')).status, 200);
+    const { status, body } = await learner.ask('/readyz');
+    assert.equal(status, 503);
+    assert.match(body, /connecting to NATS/);
     assert.equal(fateOf(job, (await learner.stop('SIGTERM'))!), 'replaced for free', learner.tail);
     await ground.server.resume();
   });

@@ -74,7 +74,7 @@ export class ServiceProcess implements AsyncDisposable {
   }
 
   /** The answer of its health server, once that listens. */
-  async ask(path: '/readyz' | '/metrics'): Promise<{ status: number; body: string }> {
+  async ask(path: '/healthz' | '/readyz' | '/metrics'): Promise<{ status: number; body: string }> {
     const { healthPort } = await this.says((line) => line['healthPort'] !== undefined);
     const response = await fetch(`http://127.0.0.1:${String(healthPort)}${path}`);
     return { status: response.status, body: await response.text() };
