@@ -29,6 +29,9 @@ describe('the starvation component', async () => {
         ({ kind }) => kind === 'ScaledObject',
       ) as unknown as ScaledObject[];
       const { triggers } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!.spec;
+      // Without a value KEDA would scale down to the least; the threshold keeps the number of actors.
+      const { query = '', threshold = '' } = triggers[0]!.metadata;
+      assert(query.endsWith(` or vector(${threshold})`), query);
       const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
       const queried = triggers.flatMap(({ metadata }) => metricsIn(metadata['query']!));
       assert.deepEqual(
