@@ -31,6 +31,8 @@ const after = ['solved', 'greedily', 'in 4 tries', 'in 16 tries', 'in 64 tries']
 const known = ['pre-trained problems', 'pre-trained problems greedily'];
 const nothing = [undefined, undefined, undefined];
 
+const replays = [0, 0.5, 0.8];
+
 const loops = [
   ...['default', 'adoption between groups', 're-read on adoption', 'no refill', 'replay 0.5'],
 ];
@@ -156,6 +158,32 @@ const tables: readonly ResultTable[] = [
         ...['solved', 'solved greedily', 'solved in 4 tries'],
         ...['KL', 'effective samples', 'entropy at the end'],
       ],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the replay',
+    experiment: 'edge',
+    head: ['replayed', 'before', 'solved', 'greedily', 'in 4 tries', 'groups sampled', 'entropy'],
+    rows: replays.map((replay) => ({
+      label: `${100 * replay} %`,
+      choice: { replay: String(replay) },
+      measures: [
+        ...['before', 'solved', 'solved greedily', 'solved in 4 tries'],
+        ...['groups sampled', 'entropy at the end'],
+      ],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the differences by replay',
+    experiment: 'edge',
+    isOfDifferences: true,
+    head: ['points more than without', 'temperature 1'],
+    rows: replays.slice(1).map((replay) => ({
+      label: `${100 * replay} %`,
+      choice: { replay: String(replay) },
+      measures: ['solved'],
     })),
   },
   {
