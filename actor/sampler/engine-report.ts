@@ -1,5 +1,4 @@
 import { Counter, Gauge } from 'prom-client';
-import { withoutCredentials } from '../../shared/engine/engine-http.js';
 import type { EngineLease } from '../../shared/wire/actor-lease.js';
 import type { Outage } from './engine-watch.js';
 import type { Replica } from './replica.js';
@@ -40,7 +39,7 @@ const outages = new Counter({
 
 /** Counts that a server went out of use; undefined: it came back. */
 export function reportOutage(url: string, outage: Outage | undefined): void {
-  if (outage !== undefined) outages.inc({ engine: withoutCredentials(url), outage });
+  if (outage !== undefined) outages.inc({ engine: url, outage });
 }
 
 /**
@@ -53,7 +52,7 @@ export function reportEngines(replicas: readonly Replica[], adapters: number): v
   enginesUp.set(replicas.filter((replica) => replica.isUp).length);
   for (const gauge of [isUp, requests, kvUsage, preemptions]) gauge.reset();
   for (const { server, release, isUp: used, metrics } of replicas) {
-    const engine = withoutCredentials(server.url);
+    const engine = server.url;
     isUp.set({ engine, release: release ?? 'unknown' }, used ? 1 : 0);
     const states = { running: metrics?.running, waiting: metrics?.waiting };
     for (const [state, count] of Object.entries(states)) {
@@ -69,7 +68,7 @@ export function leaseOfReplica(replica: Replica, slots: number): EngineLease {
   const { server, release, reason, metrics, provenAdapters: adapters } = replica;
   const { running, waiting, kvUsage: usage } = metrics ?? {};
   return {
-    url: withoutCredentials(server.url).slice(0, 512),
+    url: server.url.slice(0, 512),
     ...(release === undefined ? {} : { release: release.slice(0, 64) }),
     ...(reason === undefined ? {} : { trouble: reason.slice(0, 512) }),
     ...(running === undefined ? {} : { running: Math.round(running) }),

@@ -28,7 +28,7 @@ class TooLarge extends Error {}
 
 /** An address as it may be shown. */
 export function withoutCredentials(url: string): string {
-  return url.replace(/\/\/[^/@]*@/, '//…@');
+  return url.replace(/\/\/[^/?#]*@/, '//…@');
 }
 
 /** The result; undefined if the server refuses the request, or does not have the route. */
@@ -61,10 +61,16 @@ const bytesPerValue = 64; // and the name of its field
  * without a header, the time of one long answer.
  */
 export class EngineHttp {
+  /** As it may be shown: it is in every message, and in the actor's lease. */
+  readonly url: string;
+
+  /** @param address which may have a name and a password. */
   constructor(
-    readonly url: string,
+    private readonly address: string,
     private readonly apiKey?: string,
   ) {
+    this.url = withoutCredentials(address);
+    keepSecret(new URL(address).password);
     if (apiKey !== undefined) keepSecret(apiKey);
   }
 
@@ -125,7 +131,7 @@ export class EngineHttp {
     signal.throwIfAborted();
     const { method = 'POST', path, body, limitMs, maxValues = smallAnswer } = request;
     const sent = body === undefined ? undefined : JSON.stringify(body);
-    const url = new URL(`${this.url}${path}`);
+    const url = new URL(`${this.address}${path}`);
     const maxBytes = maxValues * bytesPerValue;
     const attempt = new AbortController();
     const timer = setTimeout(() => {

@@ -115,7 +115,7 @@ function isSecret(key: string): boolean {
 /** Formats a value for an error message, which ends up in logs, without secrets. */
 function shown(key: string, value: unknown): string {
   if (isSecret(key)) return 'set';
-  return JSON.stringify(value).replace(/\/\/[^/@"]*@/, '//…@');
+  return JSON.stringify(value).replace(/\/\/[^/?#"]*@/g, '//…@');
 }
 
 function parseFlags(

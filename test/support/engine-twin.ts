@@ -68,7 +68,11 @@ export const twinVocabulary = 8;
  */
 export abstract class EngineTwin implements AsyncDisposable {
   /** Every request, in order. */
-  readonly seen: { readonly path: string; readonly body: unknown }[] = [];
+  readonly seen: {
+    readonly path: string;
+    readonly body: unknown;
+    readonly authorization: string | undefined;
+  }[] = [];
   /** Paths of the adapters by name, the least recently used first. */
   readonly loaded = new Map<string, string>();
   /** Adapters that had no room when another was loaded. */
@@ -211,10 +215,11 @@ export abstract class EngineTwin implements AsyncDisposable {
     const text = Buffer.concat(parts).toString();
     const body: unknown = text === '' ? undefined : JSON.parse(text);
     const path = request.url ?? '';
-    this.seen.push({ path, body });
+    const { authorization } = request.headers;
+    this.seen.push({ path, body, authorization });
     const { apiKey } = this.flags;
     const isOpen = path === '/health';
-    const isAllowed = request.headers.authorization === `Bearer ${String(apiKey)}`;
+    const isAllowed = authorization === `Bearer ${String(apiKey)}`;
     if (apiKey !== undefined && !isOpen && !isAllowed) {
       response.writeHead(401).end(JSON.stringify({ error: 'Unauthorized' }));
       return;

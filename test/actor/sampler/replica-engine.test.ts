@@ -168,6 +168,24 @@ describe('several engines', () => {
     await engine.load(adapters.manifest(2), unproven, signal);
     assert.deepEqual(versionsOf(second), [1, 2]);
   });
+
+  it('the password of an address reaches the server, and no error, lease or reason', async () => {
+    await using twin = await VllmTwin.start();
+    const url = twin.url.replace('//', '//me:hidden@2@');
+    await using opened = await openEngine([url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), unproven, signal);
+    const basic = `Basic ${Buffer.from('me:hidden@2').toString('base64')}`;
+    assert(twin.seen.every(({ authorization }) => authorization === basic));
+    await twin.stop();
+    using place = engine.place();
+    const error: unknown = await place
+      .generate(1, groupRequest, 60_000, signal)
+      .catch((caught: unknown) => caught);
+    const shown = JSON.stringify([String(error), engine.trouble, engine.servers]);
+    assert.equal(shown.match(/\/\/…@127\.0\.0\.1/g)?.length, 4, shown);
+    assert.doesNotMatch(shown, /hidden/);
+  });
 });
 
 for (const Twin of [VllmTwin, SglangTwin]) {
