@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { access, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
 import { adaptedModules, peftConfig } from '../../shared/model/lora.js';
@@ -41,7 +41,8 @@ export class AdapterFolder implements AsyncDisposable {
     run: string,
     actor: string,
   ): Promise<AdapterFolder> {
-    const place = parent ?? ((await isWritable(sharedMemory)) ? sharedMemory : tmpdir());
+    const usual = (await isWritable(sharedMemory)) ? sharedMemory : tmpdir();
+    const place = resolve(parent ?? usual); // the engine has another working folder
     // Not mkdtemp, whose folders only their owner can read: the engine may be another user.
     const path = join(place, `${prefix}${run}-${actor}-${randomBytes(3).toString('hex')}`);
     try {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import { isAbort } from '../../../shared/base/task-scope.js';
@@ -55,6 +56,20 @@ describe('adapters at an engine', () => {
       assert.deepEqual([weightFormat(written), written], ['BF16', bytes]);
     });
   }
+
+  it('a relative folder reaches the engine, which has another working folder, as an absolute path', async () => {
+    const parent = await mkdtemp(join(tmpdir(), 'offbeat-relative-'));
+    await using twin = await VllmTwin.start();
+    {
+      await using opened = await openEngine([twin.url], {
+        adapterDir: relative(process.cwd(), parent),
+      });
+      await opened.engine.load(opened.adapters.manifest(1), unproven, signal);
+      const [path] = [...twin.loaded.values()];
+      assert.equal(path!.startsWith(`${parent}/`), true, path);
+    }
+    await rm(parent, { recursive: true });
+  });
 
   it('a version that still samples stays until its calls have ended', async () => {
     await using twin = await VllmTwin.start();
