@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { PermanentError, UserError } from '../../shared/base/errors.js';
+import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
 import { encodeAdapter } from '../../shared/model/lora.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
 import { linearModules } from '../../shared/model/parameters.js';
@@ -112,7 +112,7 @@ async function check(
   options: ConnectEngineOptions,
 ): Promise<Checked> {
   const { run, actor, log, signal } = options;
-  const facts = await server.probe(options, signal);
+  const facts = await orUnfit(server, server.probe(options, signal));
   const unknown = unknownIn(await server.metrics(metricsMs, signal));
   if (unknown.length > 0) {
     const remedy =
@@ -138,24 +138,44 @@ async function rehearse(
   server: AdapterServer,
   folder: AdapterFolder,
   process: string,
-  { model, rank, groupSize, temperature, prompt, run, actor, signal }: ConnectEngineOptions,
+  { model, rank, groupSize, temperature, prompt, run, actor, log, signal }: ConnectEngineOptions,
 ): Promise<number | undefined> {
   const sha256 = randomUUID().replaceAll('-', '');
   const name = adapterName({ run, actor, process, version: 0, sha256 });
   const path = await folder.write(name, smallAdapter(model, rank));
   await server.load({ name, folder: path, rank }, signal);
+  const unload = async () => {
+    await server.unload(name, signal);
+    await folder.remove(name);
+  };
+  let slots: number | undefined;
   try {
     const tokens = { maxTokens: 1, stopTokenIds: [], seed: 0 };
     const request = { prompt, count: groupSize, temperature, ...tokens };
     const call = { id: randomUUID(), adapter: name, request, limitMs: rehearsalMs };
-    await server.generate(call, signal);
-    return await server.adapterSlots(signal);
+    await orUnfit(server, server.generate(call, signal));
+    slots = await server.adapterSlots(signal);
+  } catch (error) {
+    // A server that fails may not unload either, which must not hide why it failed.
+    await unload().catch((failure: unknown) => {
+      log.warn(
+        { url: server.url, adapter: name, reason: errorText(failure) },
+        'adapter not unloaded',
+      );
+    });
+    throw error;
+  }
+  await unload();
+  return slots;
+}
+
+/** What a server refuses while it is checked, it would refuse after a restart of the actor too. */
+async function orUnfit<T>(server: AdapterServer, work: Promise<T>): Promise<T> {
+  try {
+    return await work;
   } catch (error) {
     if (!(error instanceof PermanentError)) throw error;
     throw unfit(`${server.product} at ${server.url}`, [error.message], error);
-  } finally {
-    await server.unload(name, signal);
-    await folder.remove(name);
   }
 }
 

@@ -1,4 +1,4 @@
-import { errorText, UserError } from '../../shared/base/errors.js';
+import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
 import type { AdapterServer } from '../../shared/engine/adapter-server.js';
 import { recognizedServer } from '../../shared/engine/dialects.js';
 import { EngineDown, withoutCredentials } from '../../shared/engine/engine-http.js';
@@ -73,7 +73,9 @@ async function offerFindings(
     }
     return findings;
   } catch (caught) {
-    if (!(caught instanceof UserError || caught instanceof EngineDown)) throw caught;
+    if (![UserError, PermanentError, EngineDown].some((kind) => caught instanceof kind)) {
+      throw caught;
+    }
     return [finding('engine', 'error', errorText(caught), 'asItSays')];
   }
 }

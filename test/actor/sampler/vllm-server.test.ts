@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UserError } from '../../../shared/base/errors.js';
-import type { TwinFlags } from '../../support/engine-twin.js';
+import { twinFlags, type TwinFlags } from '../../support/engine-twin.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
 import { unproven } from '../values.js';
@@ -181,6 +181,20 @@ function entriesOf(choice: Record<string, unknown>): Record<string, unknown>[] {
   return (choice['logprobs'] as { content: Record<string, unknown>[] }).content;
 }
 
+/** Fails with its first adapter, as a server out of memory does. */
+class FailingTwin extends VllmTwin {
+  protected override answer(method: string, path: string, body: unknown) {
+    const { model, lora_name: name } = (body ?? {}) as { model?: string; lora_name?: string };
+    if (this.samples(path) && model !== 'base') {
+      return { status: 500, json: { error: { message: 'EngineCore died: out of memory' } } };
+    }
+    if (path === '/v1/unload_lora_adapter' && name?.startsWith('r.') === true) {
+      return { status: 503, json: { error: { message: 'not now' } } };
+    }
+    return super.answer(method, path, body);
+  }
+}
+
 describe('what is checked of an engine at the start', () => {
   const flags: readonly [string, 'vllm' | 'sglang', Partial<TwinFlags>, RegExp][] = [
     ['vLLM without token ids', 'vllm', { samplesByIds: false }, /--enable-scale-out/],
@@ -242,6 +256,18 @@ describe('what is checked of an engine at the start', () => {
     await using opened = await openEngine([twin.url]);
     assert.deepEqual([...twin.loaded.keys()], ['r.v1.0.b.0', 'q.v1.0.a.0', 'sql']);
     assert.equal(opened.engine.trouble, undefined);
+  });
+
+  it('a server that refuses a token of its base model stops the actor, in the words of the server', async () => {
+    assert.match(
+      await refusal('vllm', { maxContext: 2 }),
+      /cannot serve this run:\n {2}- .*maximum context length is 2 tokens/,
+    );
+  });
+
+  it('a server that fails when it first samples, and does not unload either, is named with its first failure', async () => {
+    await using twin = await new FailingTwin(twinFlags).start();
+    await assert.rejects(openEngine([twin.url]), /EngineCore died/);
   });
 
   it('an actor that is refused leaves no folder behind', async () => {

@@ -56,6 +56,7 @@ describe("the doctor's findings about an engine", () => {
     const cases: [typeof VllmTwin | typeof SglangTwin, Partial<TwinFlags>, string[]][] = [
       [VllmTwin, { samplesByIds: false }, ['engine', 'error', 'asItSays']],
       [VllmTwin, { loadsAtRuntime: false }, ['engine', 'error', 'asItSays']],
+      [VllmTwin, { maxContext: 1 }, ['engine', 'error', 'asItSays']],
       [
         VllmTwin,
         { appliesTemperature: false },
