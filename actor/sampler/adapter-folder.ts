@@ -15,23 +15,32 @@ export interface AdapterFiles {
 }
 
 const prefix = 'offbeat-adapters-';
-/** A folder that was not touched for so long belongs to an actor that has died. */
+const suffixBytes = 3; // in hexadecimal digits
+/** How often an actor must touch its folder. */
+export const touchEveryMs = 60_000;
+/** A folder that was not touched for so long belongs to an actor that has died, or that was suspended with its machine. */
 const abandonedMs = 300_000;
+/** In which an actor that was suspended touches its folder again. */
+const wakingMs = 1.5 * touchEveryMs;
 const sharedMemory = '/dev/shm';
 
 /**
  * The folder in which this actor keeps the adapters that its engine reads, as long as they are loaded. It touches the
- * folder now and then; one that is no longer touched is removed by the next actor, since process ids mean nothing between
- * containers that share a volume.
+ * folder now and then; one that is no longer touched is removed by another actor, since process ids mean nothing between
+ * containers that share a volume. It must stay untouched while that actor watches it: after a machine was suspended, or for
+ * one whose clock is wrong, the folders of all others look abandoned.
  */
 export class AdapterFolder implements AsyncDisposable {
+  /** Folders that look abandoned: when each was touched, and since when this process sees that. */
+  readonly #suspects = new Map<string, { readonly touchedAt: number; readonly seenAt: number }>();
+
   private constructor(
     private readonly parent: string,
     readonly path: string,
   ) {}
 
   /**
-   * Creates the folder of an actor, and removes those of dead ones.
+   * Creates the folder of an actor, and removes those of its predecessors.
    *
    * @param parent where the engine can read it; undefined: shared memory if there is any, else the temporary folder.
    * @throws {UserError} if it cannot be written.
@@ -44,7 +53,10 @@ export class AdapterFolder implements AsyncDisposable {
     const usual = (await isWritable(sharedMemory)) ? sharedMemory : tmpdir();
     const place = resolve(parent ?? usual); // the engine has another working folder
     // Not mkdtemp, whose folders only their owner can read: the engine may be another user.
-    const path = join(place, `${prefix}${run}-${actor}-${randomBytes(3).toString('hex')}`);
+    const path = join(
+      place,
+      `${prefix}${run}-${actor}-${randomBytes(suffixBytes).toString('hex')}`,
+    );
     try {
       await makeFolder(place);
       await mkdir(path, { mode: 0o755 });
@@ -76,8 +88,14 @@ export class AdapterFolder implements AsyncDisposable {
     await rm(join(this.path, name), { recursive: true, force: true });
   }
 
-  /** Marks the folder as in use, and removes those that no longer are. */
-  async touch(now = Date.now()): Promise<void> {
+  /**
+   * Marks the folder as in use, and removes those that no longer are. Makes it again if it is gone: the next version can then be
+   * written.
+   *
+   * @param steadyNow of a clock that is never set.
+   */
+  async touch(now = Date.now(), steadyNow = performance.now()): Promise<void> {
+    await mkdir(this.path, { mode: 0o755, recursive: true });
     await utimes(this.path, now / 1_000, now / 1_000);
     for (const name of await readdir(this.parent)) {
       const path = join(this.parent, name);
@@ -87,8 +105,24 @@ export class AdapterFolder implements AsyncDisposable {
         () => Infinity, // removed meanwhile
       );
       if (now - touchedAt < abandonedMs) continue;
+      if (!this.#isPredecessor(path) && !this.#hasStayed(path, touchedAt, steadyNow)) continue;
       await rm(path, { recursive: true, force: true }).catch(() => undefined); // another user's
+      this.#suspects.delete(path);
     }
+  }
+
+  /** Whether a folder is of this actor's name: that process has ended. One that is killed again and again watches none for long. */
+  #isPredecessor(path: string): boolean {
+    const end = -2 * suffixBytes;
+    return path.slice(0, end) === this.path.slice(0, end);
+  }
+
+  /** Whether a folder has stayed untouched while this process watched it. */
+  #hasStayed(path: string, touchedAt: number, steadyNow: number): boolean {
+    const seen = this.#suspects.get(path);
+    if (seen?.touchedAt === touchedAt) return steadyNow - seen.seenAt >= wakingMs;
+    this.#suspects.set(path, { touchedAt, seenAt: steadyNow });
+    return false;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -10,7 +10,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { EngineLease } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import type { AdapterFolder } from './adapter-folder.js';
+import { type AdapterFolder, touchEveryMs } from './adapter-folder.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
 import { leaseOfReplica, reportEngines, reportOutage } from './engine-report.js';
 import type { MetricsReading } from './limit-control.js';
@@ -48,7 +48,6 @@ interface LoadedAdapter extends ProvenAdapter {
 }
 
 const usualChecks: HealthChecks = { everyMs: 2_000, limitMs: 5_000 };
-const touchEveryMs = 60_000;
 
 /**
  * Servers of one model that sample with adapters from files, used as one engine. Each version is an adapter under a
