@@ -125,6 +125,12 @@ async function check(
     if (isOfActor(name, run, actor)) await server.unload(name, signal); // a predecessor's
   }
   const told = await rehearse(server, folder, process, options);
+  if (told === undefined && options.maxLoras !== undefined) {
+    log.warn(
+      { url: server.url, slots: options.maxLoras },
+      'engine does not report its slots: if other clients load adapters there, nothing notices that one in use is evicted',
+    );
+  }
   const { url } = server;
   return { url, ...facts, told, slots: slotsOf(`${server.product} at ${url}`, told, options) };
 }

@@ -3,6 +3,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { pino } from 'pino';
 import { UserError } from '../../../shared/base/errors.js';
 import { twinFlags, type TwinFlags } from '../../support/engine-twin.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
@@ -235,9 +236,18 @@ describe('what is checked of an engine at the start', () => {
   });
 
   it('slots that the engine does not tell are those of --engine-max-loras, which may not exceed the told ones', async () => {
+    await using telling = await VllmTwin.start({ slots: 7 });
     await using silentTwin = await VllmTwin.start({ tellsSlots: false });
-    await using opened = await openEngine([silentTwin.url], { maxLoras: 7 });
+    const lines: { msg: string; url: string }[] = [];
+    const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line) as never) });
+    const urls = [telling.url, silentTwin.url];
+    await using opened = await openEngine(urls, { maxLoras: 7, log });
     assert.equal(opened.engine.maxVersions, 7);
+    const warned = lines.filter(({ msg }) => msg.startsWith('engine does not report its slots'));
+    assert.deepEqual(
+      warned.map(({ url }) => url),
+      [silentTwin.url],
+    );
     assert.match(await refusal('vllm', {}, { maxLoras: 7 }), /room for 6/);
     assert.match(await refusal('vllm', {}, { maxLoras: 5 }), /--engine-max-loras is 5/);
   });
