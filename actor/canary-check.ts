@@ -9,17 +9,17 @@ import type { Sampler, ComputeLogprobs } from './sampler/sampler.js';
 
 const differences = new Histogram({
   name: 'rl_actor_canary_difference_nats',
-  help: "Largest difference between a version's canary and what this actor's sampler makes of it, one value per loaded version, in nats.",
+  help: "Largest difference between a version's canary and what this actor's sampler makes of it, one value per proof (of a version, at each server that loads it, and again after an outage), in nats.",
   buckets: [1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.2, 0.6, 2, 10],
 });
 const checkSeconds = new Histogram({
   name: 'rl_actor_canary_seconds',
-  help: 'Time in which the sampler reproduces the canary of a version.',
+  help: 'Time in which the sampler, or one server of several, reproduces the canary of a version.',
   buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
 });
 const uncheckedVersions = new Counter({
   name: 'rl_actor_versions_without_canary_total',
-  help: 'Loaded policy versions whose manifest has no canary, so that nothing proves what this actor samples with.',
+  help: 'Proofs (of a version, at each server that loads it) that were left out because its manifest has no canary, so that nothing proves what this actor samples with.',
 });
 
 /** The sampler does not reproduce a version's canary: it does not sample with the weights, temperature or arithmetic that it should. */
