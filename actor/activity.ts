@@ -85,10 +85,10 @@ let measuredLimit: GroupLimit | undefined;
 /**
  * The activity of this process, which is exported as metrics.
  *
- * @param groups that it can sample at once.
+ * @param limit of the groups that it samples at once.
  */
-export function measuredActivity(groups: GroupLimit): Activity {
-  measuredLimit = groups;
+export function measuredActivity(limit: GroupLimit): Activity {
+  measuredLimit = limit;
   measured = new Activity(
     () => performance.now(),
     (cause, seconds) => {

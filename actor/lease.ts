@@ -23,7 +23,7 @@ export function leaseOf(
     abandoned,
   }: {
     readonly actor: string;
-    readonly sampler: Pick<Sampler, 'kind' | 'groups' | 'servers'>;
+    readonly sampler: Pick<Sampler, 'kind' | 'limit' | 'servers'>;
     readonly policies: Pick<PolicyFollower, 'oldestInUse' | 'firstToken' | 'refused'> &
       Partial<Pick<PolicyFollower, 'awaitsAdapter'>>;
     readonly activity: Pick<Activity, 'sampling' | 'idleSeconds'>;
@@ -42,7 +42,7 @@ export function leaseOf(
     sampler: sampler.kind,
     groups,
     inFlight: activity.sampling,
-    limit: sampler.groups.now,
+    limit: sampler.limit.now,
     idleSeconds: activity.idleSeconds,
     ...(firstToken === undefined ? {} : { firstToken }),
     ...(Object.keys(abandoned).length === 0 ? {} : { abandoned }),

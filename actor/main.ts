@@ -75,7 +75,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   missing = () => (expelled.signal.aborted ? quarantined : unreadiness(broker, sampler, policies));
 
   let groups = 0;
-  const activity = measuredActivity(sampler.groups);
+  const activity = measuredActivity(sampler.limit);
   const lease = () =>
     leaseOf(
       { actor: config.name, sampler, policies, activity, groups, abandoned: wastedTokens() },

@@ -74,17 +74,17 @@ export async function sampleTickets(
 ): Promise<void> {
   const { broker, actor, sampler, activity, log, onGroup } = options;
   const subject = broker.names.subjects.rollouts(actor);
-  const { groups } = sampler; // the splits share this limit, and each may lease that many tickets
+  const { limit } = sampler; // the splits share this limit, and each may lease that many tickets
   const refusal = new AbortController(); // its reason: what the user must fix before any ticket works
-  const lease = (split: Split) => (ending: AbortSignal) =>
+  const serve = (split: Split) => (ending: AbortSignal) =>
     consume(
       broker,
       `tickets.${split}`,
       Ticket,
       {
-        ...{ signal: ending, log, stage: 'actor', concurrency: groups.most },
+        ...{ signal: ending, log, stage: 'actor', concurrency: limit.most },
         ready: async (waiting, lane) => {
-          await groups.above(lane, waiting);
+          await limit.above(lane, waiting);
           await sampler.ready(waiting);
         },
       },
@@ -109,7 +109,7 @@ export async function sampleTickets(
       },
     );
   await TaskScope.run(signal, [
-    ...options.splits.map(lease),
+    ...options.splits.map(serve),
     async (ending) => {
       await aborted(AbortSignal.any([ending, refusal.signal]));
       refusal.signal.throwIfAborted();
@@ -128,7 +128,7 @@ async function sampleTicket(
   work.signal.throwIfAborted();
   const request = groupRequest(ticket, prompts);
   using policy = await holdPolicy(ticket, options, work.signal);
-  using _turn = await sampler.groups.enter(work.signal);
+  using _turn = await sampler.limit.enter(work.signal);
   using _sampling = activity.enter('sampling');
   const startedAt = Date.now();
   const choice = {

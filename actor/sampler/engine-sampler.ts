@@ -57,7 +57,7 @@ const firstStallSeconds = 3_600; // a long answer from a busy engine
  */
 export class EngineSampler implements Sampler {
   readonly usualArithmetic = 'bf16';
-  readonly groups: GroupLimit;
+  readonly limit: GroupLimit;
   readonly #engine: Engine;
   readonly #admitted = new Set<number>(); // versions to sample with
   readonly #stalls: StallWatch;
@@ -68,7 +68,7 @@ export class EngineSampler implements Sampler {
   ) {
     this.#engine = engine;
     const { concurrency } = options;
-    this.groups =
+    this.limit =
       concurrency === 'auto'
         ? new GroupLimit(startingGroups, mostGroups)
         : new GroupLimit(concurrency);
@@ -177,13 +177,13 @@ export class EngineSampler implements Sampler {
   /** With `auto`, adapts the number of groups to the engine. */
   async #control(signal: AbortSignal): Promise<void> {
     if (this.options.concurrency !== 'auto') return;
-    const control = new LimitControl(this.groups, () => performance.now());
+    const control = new LimitControl(this.limit, () => performance.now());
     for (;;) {
       await sleep(lookEveryMs, undefined, { signal });
-      const before = this.groups.now;
+      const before = this.limit.now;
       control.look(this.#engine.metrics);
-      if (this.groups.now !== before) {
-        this.options.log.info({ before, groups: this.groups.now }, 'groups in flight adapted');
+      if (this.limit.now !== before) {
+        this.options.log.info({ before, groups: this.limit.now }, 'groups in flight adapted');
       }
     }
   }

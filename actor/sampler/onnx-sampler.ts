@@ -38,7 +38,7 @@ const killMs = 10_000; // then the process is killed
 export class OnnxSampler implements Sampler {
   readonly kind = 'onnx';
   readonly usualArithmetic = 'fp32';
-  readonly groups: GroupLimit;
+  readonly limit: GroupLimit;
   readonly maxContext: number;
   readonly maxVersions = undefined;
   readonly trouble = undefined;
@@ -72,7 +72,7 @@ export class OnnxSampler implements Sampler {
 
   private constructor(private readonly options: OnnxSamplerOptions) {
     this.#silence = new DecoderWatch(options.stallSeconds, performance.now());
-    this.groups = new GroupLimit(options.concurrency);
+    this.limit = new GroupLimit(options.concurrency);
     this.maxContext = options.directory.config.maxPositions;
     this.#decoder = new WorkerCalls(new URL('./decoder-worker.js', import.meta.url), {
       name: "the actor's decoder",

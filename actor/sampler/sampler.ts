@@ -70,7 +70,7 @@ export interface Sampler extends AsyncDisposable {
   /** The coarsest arithmetic that this kind of sampler is used with, unless the user knows better. */
   readonly usualArithmetic: Arithmetic;
   /** The groups that it can usefully sample at once. */
-  readonly groups: GroupLimit;
+  readonly limit: GroupLimit;
   /** The maximum tokens of prompt and answer together, if known. */
   readonly maxContext: number | undefined;
   /** The number of versions that may be loaded at once; undefined: any. */

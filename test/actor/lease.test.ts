@@ -11,7 +11,7 @@ function lease(policies: object): ActorLease | undefined {
     {
       ...{
         actor: 'actor-0',
-        sampler: { kind: 'onnx', groups: new GroupLimit(8), servers: [] },
+        sampler: { kind: 'onnx', limit: new GroupLimit(8), servers: [] },
         groups: 0,
         abandoned: {},
       },

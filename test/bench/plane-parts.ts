@@ -207,7 +207,7 @@ async function actor(broker: Broker): Promise<void> {
     kind: plane.adapterBytes === 0 ? 'tinker' : 'onnx',
     engine: 'bench',
     usualArithmetic: 'fp32',
-    groups: new GroupLimit(plane.concurrency),
+    limit: new GroupLimit(plane.concurrency),
     maxContext: undefined,
     maxVersions: undefined,
     trouble: undefined,

@@ -67,7 +67,7 @@ export async function runAlteredActor(
   });
   const sampler: Sampler = {
     kind: own.kind,
-    groups: own.groups,
+    limit: own.limit,
     maxContext: own.maxContext,
     maxVersions: own.maxVersions,
     trouble: own.trouble,
