@@ -200,7 +200,9 @@ export function loadUpConfig(
       if (input['run'] === undefined) complain('run', '--resume needs the name of the run');
       return;
     }
-    checkRequest(learner, input, { ...defaults, ...givenOf(input, choices) }, env, complain);
+    const chosen = { ...defaults, ...givenOf(input, choices) };
+    checkEffects(input, chosen, complain);
+    checkRequest(learner, input, chosen, env, complain);
   });
   const values: Readonly<Record<string, unknown>> = loadConfig(schema, upService, argv, env);
 
@@ -220,7 +222,6 @@ export function checkRequest(
   complain: (key: string, message: string) => void,
 ): void {
   checkAddresses(config, env, complain);
-  checkEffects(config, settings, complain);
   if (settings['windowPolicy'] === 'tokens') checkAdoption(config, complain);
   const all = { ...withEnd(settings), run: 'any' };
   const { error } = learner.safeParse(all, { error: plainWords });
@@ -291,7 +292,7 @@ function checkAdoption(
   }
 }
 
-/** Refuses settings that would do nothing. */
+/** Refuses settings of a new run that would do nothing. A run that was begun with them goes on. */
 function checkEffects(
   { dashboard, dashboardPort, evalActors = 0 }: Partial<UpConfig>,
   { evalProblems }: UpRequest['settings'],

@@ -40,6 +40,12 @@ describe('a resumed run', () => {
     assert.deepEqual(settings, { seed: 3, schedule: 'cosine', ...changed }); // the old limit no longer counts
   });
 
+  it('a resumed run may have settings that do nothing together, which only a new run is refused for', () => {
+    assert.equal(resume(['--no-dashboard'], []).config.dashboard, false);
+    assert.equal(resume([], ['--no-dashboard']).config.dashboard, false);
+    assert.equal(resume(['--eval-actors=1'], ['--eval-problems=0']).config.evalActors, 1);
+  });
+
   it('a resumed run accepts its own settings when they are repeated, defaults included', () => {
     assert.deepEqual(resume(['--max-steps=9'], ['--loss=cispo', '--group-size=16']).settings, {
       ...{ maxSteps: 9, schedule: 'cosine' },
