@@ -6,7 +6,8 @@ import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
 import { type Environment, kebab } from '../../shared/service/config.js';
-import { checkRequest, limits, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
+import { checkRequest } from './load-up-config.js';
+import { limits, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
 
 /** How `offbeat up` started a run: the content of launch.json. */
 export const Launch = z.object({

@@ -6,7 +6,8 @@ import { solverData } from '../../shared/tasks/examples/training-examples.js';
 import { TaskSettings } from '../../shared/tasks/registry.js';
 import { loadSchema } from '../load-schema.js';
 import { up } from './up.js';
-import { runSettings, UpConfig, upService, type StartCommand } from './up-config.js';
+import type { StartCommand } from './load-up-config.js';
+import { runSettings, UpConfig, upService } from './up-config.js';
 
 /** The learner's settings that mean something for training on examples. */
 const settings = new Set<string>([

@@ -23,15 +23,8 @@ import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
 import { nextText, readSummary, summaryText, summaryTime } from './summary.js';
 import { copyStart, newestAdapter, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
-import {
-  defaultMinutes,
-  loadUpConfig,
-  runSettings,
-  UpConfig,
-  upService,
-  type StartCommand,
-  type UpRequest,
-} from './up-config.js';
+import { loadUpConfig, type StartCommand } from './load-up-config.js';
+import { defaultMinutes, runSettings, UpConfig, upService, type UpRequest } from './up-config.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** What `offbeat up` does, and its flags: its own and the learner's. */

@@ -8,7 +8,7 @@ import { SimulateConfig } from '../../tools/simulate/simulate.js';
 import { PackConfig } from '../../tools/gpu-test/pack.js';
 import { loadSweepConfig } from '../../tools/sweep/sweep.js';
 import { sftCommand } from '../../cli/up/sft.js';
-import { loadUpConfig } from '../../cli/up/up-config.js';
+import { loadUpConfig } from '../../cli/up/load-up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { kebab, loadConfig } from '../../shared/service/config.js';
 import { packageRoot } from '../../shared/base/package-root.js';

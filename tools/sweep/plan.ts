@@ -3,7 +3,8 @@ import { sha256 } from '../../shared/base/bytes.js';
 import { UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
 import type { Choice, Limits, Settings, Sweep } from './sweep-file.js';
-import { asFlags, loadUpConfig } from '../../cli/up/up-config.js';
+import { loadUpConfig } from '../../cli/up/load-up-config.js';
+import { asFlags } from '../../cli/up/up-config.js';
 
 /** One combination of the axes' values. */
 export interface Cell {

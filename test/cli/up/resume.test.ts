@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { Launch, resumed } from '../../../cli/up/resume.js';
 import { createRunFolder, findRunFolder } from '../../../cli/run-folder.js';
-import { loadUpConfig, type UpRequest } from '../../../cli/up/up-config.js';
+import { loadUpConfig } from '../../../cli/up/load-up-config.js';
+import type { UpRequest } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { complaintOf } from '../../support/complaint.js';
 

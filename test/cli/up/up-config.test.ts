@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { upHelp } from '../../../cli/up/up.js';
-import { asFlags, loadUpConfig, UpConfig } from '../../../cli/up/up-config.js';
+import { loadUpConfig } from '../../../cli/up/load-up-config.js';
+import { asFlags, UpConfig } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { complaintOf } from '../../support/complaint.js';
 
