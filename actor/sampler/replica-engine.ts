@@ -2,7 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Changes } from '../../shared/base/changes.js';
 import { PermanentError, UserError } from '../../shared/base/errors.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
-import type { AdapterServer, EngineNeed } from '../../shared/engine/adapter-server.js';
+import {
+  type AdapterServer,
+  type EngineNeed,
+  isFault,
+} from '../../shared/engine/adapter-server.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import { type AdapterLoader, requireAdapter } from '../../shared/run/adapters/adapter-loader.js';
@@ -14,7 +18,7 @@ import { type AdapterFolder, touchEveryMs } from './adapter-folder.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
 import { leaseOfReplica, reportEngines, reportOutage } from './engine-report.js';
 import type { MetricsReading } from './limit-control.js';
-import { type HealthChecks, isFault, type ProvenAdapter, Replica } from './replica.js';
+import { type HealthChecks, type ProvenAdapter, Replica } from './replica.js';
 
 export interface ReplicaEngineOptions {
   readonly servers: readonly CheckedServer[]; // of the same kind and model

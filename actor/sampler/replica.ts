@@ -5,8 +5,8 @@ import {
   AdapterLost,
   type AdapterServer,
   type EngineNeed,
+  isFault,
   type NamedAdapter,
-  NotServed,
   unfit,
 } from '../../shared/engine/adapter-server.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
@@ -16,12 +16,13 @@ import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Draw, ProveServer } from './engine.js';
 import { EngineWatch, type Outage } from './engine-watch.js';
 import type { MetricsReading } from './limit-control.js';
+import { SlotWatch } from './slot-watch.js';
 
 /** How often a server is asked for its health, and how long it may take to answer, in ms. */
 export interface HealthChecks {
   readonly everyMs: number;
   readonly limitMs: number;
-  readonly refusedMs?: number; // until one that does not reproduce a canary is asked for it again
+  readonly refusedMs?: number; // until one that was refused is asked again
 }
 
 /** An adapter, with what a server must pass before it samples with it. */
@@ -68,16 +69,17 @@ export class Replica {
   #checkedAt: number;
   #calls = 0; // that sample for groups
   #outages = 0; // to notice one during a proof
-  #excess = ''; // the adapters that it had beyond its capacity when it was last proven
   #metrics: MetricsReading | undefined;
   #trust = new AbortController(); // aborts with the reason why what it draws can no longer be used
   readonly #watch: EngineWatch;
+  readonly #slots: SlotWatch;
   readonly #proven = new Set<string>();
   readonly #bringing = new Map<string, Promise<void>>();
 
   constructor(private readonly options: ReplicaOptions) {
     this.#release = options.release;
     this.#watch = new EngineWatch(options.stallSeconds);
+    this.#slots = new SlotWatch(options.capacity, options.isOwn);
     this.#checkedAt = options.now();
   }
 
@@ -233,7 +235,7 @@ export class Replica {
     for (const adapter of adapters) {
       await this.#whileWanted(adapter, () => this.server.load(adapter, signal));
     }
-    this.#excess = this.#excessOf(await this.server.adapters(signal));
+    this.#slots.restart(await this.server.adapters(signal));
     this.#proven.clear();
     for (const adapter of adapters) {
       await this.#whileWanted(adapter, () => this.#prove(adapter, outages, signal));
@@ -305,30 +307,15 @@ export class Replica {
     }
   }
 
-  /**
-   * Asks after a load or a call whether the server had a slot for every adapter. A server with more of them evicts some, perhaps one
-   * that was being sampled with, so nothing that it draws counts until it has reproduced all canaries again.
-   */
+  /** Asks after a load or a call whether the server had a slot for every adapter. */
   async #requireSlots(signal: AbortSignal): Promise<void> {
-    const { capacity } = this.options;
-    if (capacity === undefined) return;
+    if (!this.#slots.isKnown) return;
     const names = await this.#noticeDown(this.server.adapters(signal), signal);
     signal.throwIfAborted();
-    const excess = this.#excessOf(names);
-    if (excess === this.#excess) return;
-    this.#excess = excess;
-    if (excess === '') return;
-    const { isOwn } = this.options;
-    const others = names.filter((name) => !isOwn(name));
-    const reason = `it has ${names.length} adapters and slots for ${capacity}, so one in use may have been evicted; unload those of others (${others.join(', ').slice(0, 200)}), or divide the slots with --engine-max-loras`;
+    const reason = this.#slots.look(names);
+    if (reason === undefined) return;
     this.#distrust('evicted', reason);
     throw new EngineDown(`${this.server.url}: ${reason}`);
-  }
-
-  /** The adapters of a server that has more of them than slots, else nothing. */
-  #excessOf(names: readonly string[]): string {
-    const { capacity = Infinity } = this.options;
-    return names.length > capacity ? [...names].sort().join(' ') : '';
   }
 
   /** @param signal that the work has: one that it ends says nothing new of the server. */
@@ -358,9 +345,4 @@ export class Replica {
     this.options.log.error({ url: this.server.url, outage, reason }, 'engine is out of use');
     this.options.onChange(outage);
   }
-}
-
-/** Whether what failed for one version at a server would fail there again: every call for that version would, and at once. */
-export function isFault(error: unknown): boolean {
-  return !(error instanceof EngineDown || error instanceof NotServed);
 }

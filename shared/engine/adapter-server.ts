@@ -1,6 +1,7 @@
 import { UserError } from '../base/errors.js';
 import type { GroupRequest } from '../model/rollout-draft.js';
 import type { SampledSequence } from '../tinker/types.js';
+import { EngineDown } from './engine-http.js';
 import type { EngineMetrics } from './engine-metrics.js';
 
 /**
@@ -109,4 +110,9 @@ export class NotServed extends Error {
 export function unfit(engine: string, problems: readonly string[], cause?: unknown): UserError {
   const list = problems.map((problem) => `  - ${problem}`).join('\n');
   return new UserError(`the ${engine} cannot serve this run:\n${list}`, { cause });
+}
+
+/** Whether what failed for one version at a server would fail there again: every call for that version would, and at once. */
+export function isFault(error: unknown): boolean {
+  return !(error instanceof EngineDown || error instanceof NotServed);
 }

@@ -84,7 +84,7 @@ export function sessionThreads(config: ModelConfig, threads: number): number {
 
 /**
  * The rollouts that are sampled together at most. Each has a cache and logits of its own. Beyond 64 those of a large
- * model save no time any more: SmolLM2-135M draws 380 tokens a second of processor time with 64 and 353 with 256, which
+ * model save no time any more: SmolLM2-135M draws 370 tokens a second of processor time with 64 and 353 with 256, which
  * need 0.6 GB more. With a small model their memory does not matter.
  */
 export function rowsAtOnce(config: ModelConfig): number {

@@ -1,0 +1,41 @@
+/**
+ * Notices that a server has more adapters than slots: it then evicts some, perhaps one that is being sampled with. What it
+ * has said counts from when all of ours were last proven, so that the adapters of others there are told of once.
+ */
+export class SlotWatch {
+  #excess = ''; // the adapters when they were last too many
+
+  /**
+   * @param capacity adapters that one batch may use; undefined: the server does not say it.
+   * @param isOwn whether an adapter was loaded by this process.
+   */
+  constructor(
+    private readonly capacity: number | undefined,
+    private readonly isOwn: (name: string) => boolean,
+  ) {}
+
+  /** Whether there is anything to look for. */
+  get isKnown(): boolean {
+    return this.capacity !== undefined;
+  }
+
+  /** @param names of the adapters of a server that proves all of ours again. */
+  restart(names: readonly string[]): void {
+    this.#excess = this.#excessOf(names);
+  }
+
+  /** @returns why nothing counts that the server draws until it has proven all of ours again; undefined: nothing new. */
+  look(names: readonly string[]): string | undefined {
+    const excess = this.#excessOf(names);
+    if (excess === this.#excess) return undefined;
+    this.#excess = excess;
+    if (excess === '') return undefined;
+    const others = names.filter((name) => !this.isOwn(name));
+    return `it has ${names.length} adapters and slots for ${this.capacity}, so one in use may have been evicted; unload those of others (${others.join(', ').slice(0, 200)}), or divide the slots with --engine-max-loras`;
+  }
+
+  /** The adapters of a server that has more of them than slots, else nothing. */
+  #excessOf(names: readonly string[]): string {
+    return names.length > (this.capacity ?? Infinity) ? [...names].sort().join(' ') : '';
+  }
+}
