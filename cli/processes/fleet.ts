@@ -107,27 +107,47 @@ export class Fleet implements AsyncDisposable {
   }
 
   /**
-   * Waits until every member is ready.
+   * Waits until every member is ready. Reports those that take long, such as an actor whose engine does not answer.
    *
+   * @param slowMs after which they are reported, and again if they then say something else.
    * @throws {FleetError} naming those that are not by the deadline, with their own reasons.
    */
-  async ready(names: readonly string[], deadlineMs: number, signal: AbortSignal): Promise<void> {
+  async ready(
+    names: readonly string[],
+    deadlineMs: number,
+    signal: AbortSignal,
+    slowMs = 20_000,
+  ): Promise<void> {
     const limit = AbortSignal.any([signal, this.failed, AbortSignal.timeout(deadlineMs)]);
+    const reasons = new Map<string, string>();
+    let reported = '';
+    const slow = setInterval(() => {
+      const lines = [...reasons].map(([name, reason]) => `${name} is not ready yet: ${reason}`);
+      if (lines.join() !== reported) for (const line of lines) this.#report(line);
+      reported = lines.join();
+    }, slowMs);
     const problems = await Promise.all(
       names.map(async (name) => {
         for (;;) {
           const life = this.#running.get(name);
           if (life?.healthUrl !== undefined) {
             const hasEnded = () => this.#running.get(name) !== life;
-            const reason = await waitForReady(life.healthUrl, { signal: limit, isOver: hasEnded });
-            if (reason === undefined) return undefined;
+            const onReason = (reason: string) => reasons.set(name, reason);
+            const waiting = { signal: limit, isOver: hasEnded, onReason };
+            const reason = await waitForReady(life.healthUrl, waiting);
+            if (reason === undefined) {
+              reasons.delete(name);
+              return undefined;
+            }
             if (limit.aborted) return `${name} is not ready: ${reason}`;
           }
           if (limit.aborted) return `${name} did not start`;
           await sleep(50);
         }
       }),
-    );
+    ).finally(() => {
+      clearInterval(slow);
+    });
     this.failed.throwIfAborted();
     if (signal.aborted) return;
     const late = problems.filter((problem) => problem !== undefined);

@@ -93,11 +93,16 @@ const pollMs = 150;
  * Waits until `/readyz` says that a process can work.
  *
  * @param isOver asked between polls: true once the process has ended, so that waiting is pointless.
+ * @param onReason told after each poll why it is not ready, in its own words.
  * @returns undefined when it is ready, else why it is not, in its own words.
  */
 export async function waitForReady(
   healthUrl: string,
-  { signal, isOver }: { signal: AbortSignal; isOver: () => boolean },
+  {
+    signal,
+    isOver,
+    onReason,
+  }: { signal: AbortSignal; isOver: () => boolean; onReason?: (reason: string) => void },
 ): Promise<string | undefined> {
   let reason = 'it does not answer yet';
   while (!signal.aborted && !isOver()) {
@@ -108,6 +113,7 @@ export async function waitForReady(
       const text = (await response.text()).trim();
       if (response.ok) return undefined;
       reason = text;
+      onReason?.(reason);
     } catch {
       // Not listening yet.
     }

@@ -10,6 +10,7 @@ import { Fleet, FleetError, type Member } from '../../../cli/processes/fleet.js'
 import { freePort } from '../../../cli/processes/free-port.js';
 import { ManagedProcess, tieToParent } from '../../../cli/processes/managed-process.js';
 import { isRunning } from '../../support/processes.js';
+import { until } from '../../support/broker.js';
 
 const never = new AbortController().signal;
 
@@ -81,11 +82,12 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.deepEqual(reports, []);
   });
 
+  const unready = healthy.replace(
+    `response.end('ready')`,
+    `(response.statusCode = 503, response.end('loading'))`,
+  );
+
   it('a fleet names the members that are not ready, with the reasons that they give', async () => {
-    const unready = healthy.replace(
-      `response.end('ready')`,
-      `(response.statusCode = 503, response.end('loading'))`,
-    );
     void fleet.start(member('slow', unready));
     void fleet.start(member('quick', healthy));
     await fleet.ready(['quick'], 30_000, never);
@@ -95,6 +97,16 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
       assert.doesNotMatch(error.message, /quick/);
       return true;
     });
+  });
+
+  it('a fleet reports members that take long to become ready, with the reasons that they give', async () => {
+    void fleet.start(member('slow', unready));
+    const stop = new AbortController();
+    const waiting = fleet.ready(['slow'], 30_000, stop.signal, 20);
+    await until(() => reports.length > 0);
+    stop.abort();
+    await waiting;
+    assert.deepEqual(reports, ['slow is not ready yet: loading']);
   });
 
   it('a fleet restarts a killed member and reports the reason', async () => {
