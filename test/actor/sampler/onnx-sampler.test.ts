@@ -289,6 +289,41 @@ describe('the onnx sampler', () => {
     assert.deepEqual([first.status, last.status], ['fulfilled', 'fulfilled']);
   });
 
+  it('the onnx sampler samples at most 64 rollouts of a large model together', async () => {
+    await using large = await tinyModel(2, { intermediateSize: 172_000 });
+    await using other = await OnnxSampler.start({
+      log: silent,
+      directory: large,
+      threads: 1,
+      concurrency: 4,
+      onAdoption: 'keep',
+      signal: never,
+      adapters: {
+        fetchAdapter: ({ version }: PolicyManifest) =>
+          Promise.resolve(publishedAdapter(version, large.config).bytes),
+      },
+    });
+    await admitted(other, 0);
+    const events: string[] = [];
+    const sample = async (name: string) => {
+      await other.sample(
+        { ...short, count: 32, maxTokens: 2 },
+        { version: 0, adoptsNewer: false },
+        never,
+        {
+          onDraw: () => events.push(`${name} begins`),
+          wasted: () => assert.fail('nothing was abandoned'),
+        },
+      );
+      events.push(`${name} ends`);
+    };
+    // The first begins at once, alone; the others are there when it ends.
+    await Promise.all(['first', 'second', 'third', 'fourth'].map(sample));
+    const at = (event: string) => events.indexOf(event);
+    assert(at('third begins') < at('second ends'), events.join());
+    assert(at('fourth begins') > at('third ends'), events.join());
+  });
+
   it('the onnx sampler abandons a waiting group', async () => {
     await load(0);
     const stop = new AbortController();
