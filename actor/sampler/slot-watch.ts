@@ -1,6 +1,6 @@
 /**
- * Notices that a server has more adapters than slots: it then evicts some, perhaps one that is being sampled with. What it
- * has said counts from when all of ours were last proven, so that the adapters of others there are told of once.
+ * Notices that a server has more adapters than slots: it then evicts some, perhaps one that is being sampled with. It gives an
+ * alarm when the adapters change and are too many, not again for those that were there when all of ours were last proven.
  */
 export class SlotWatch {
   #excess = ''; // the adapters when they were last too many
