@@ -2,7 +2,7 @@ import type { InferenceSession } from 'onnxruntime-node';
 import { UserError } from '../base/errors.js';
 import { cacheNames, samplingGraph, type LayerLayout, type SamplingPart } from './decode-graph.js';
 import { Grid, indices, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
-import { floats, OrtTensor, Session, type Feeds } from './graph/session.js';
+import { floats, OrtTensor, release, Session, type Feeds } from './graph/session.js';
 import { adaptedModules, samplingLoraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
@@ -137,6 +137,7 @@ export class Decoder {
       current = newest;
       if (isNew && onAdoption === 'reprefill') {
         grid = grid.oneRolloutPerLane();
+        release(Object.values(cache));
         ({ sampled, cache } = await this.#prefill(sessions, grid, current, requests.length));
         continue;
       }
@@ -147,8 +148,11 @@ export class Decoder {
         ...cache,
         ...this.#loraFeeds(current.adapter),
       });
-      cache = { ...cache, ...this.#past(sampled) };
+      const before = cache;
+      cache = { ...before, ...this.#past(sampled) };
+      release(Object.values(before), Object.values(cache));
     }
+    release(Object.values(cache));
     return groups.map(({ rollouts }) =>
       rollouts.every(({ isDone }) => isDone)
         ? rollouts.map((rollout) => rollout.finish())
@@ -185,17 +189,18 @@ export class Decoder {
         }),
       );
     }
-    return {
-      sampled: {
-        token: joinedTensor(parts, 'token', 0),
-        logprob: joinedTensor(parts, 'logprob', 0),
-      },
-      cache: {
-        ...this.#promptCache(parts),
-        prompt_bias: paddingBias(texts, width),
-        ...this.#cache('past', [grid.size], 0),
-      },
+    const sampled = {
+      token: joinedTensor(parts, 'token', 0),
+      logprob: joinedTensor(parts, 'logprob', 0),
     };
+    const cache = {
+      ...this.#promptCache(parts),
+      prompt_bias: paddingBias(texts, width),
+      ...this.#cache('past', [grid.size], 0),
+    };
+    const written = parts.flatMap((part) => Object.values(part) as OrtTensor[]);
+    release(written, [...Object.values(sampled), ...Object.values(cache)]);
+    return { sampled, cache };
   }
 
   async #stopsOf({ stopStrings = [] }: GroupRequest): Promise<StopStringMatcher | undefined> {

@@ -13,7 +13,15 @@ import {
 } from './packing.js';
 import { differentiate } from './graph/differentiate.js';
 import { Graph } from './graph/graph.js';
-import { floatOutput, floats, integers, Session, type Feeds } from './graph/session.js';
+import {
+  floatOutput,
+  floats,
+  integers,
+  release,
+  Session,
+  type Feeds,
+  type OrtTensor,
+} from './graph/session.js';
 import { loss } from './loss-graph.js';
 import { adaptedModules, loraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
@@ -104,10 +112,8 @@ export class Trainer {
     )) {
       const packed = batch.map((index) => rows[index]!);
       const rowLength = Math.max(...packed.map(({ length }) => length));
-      const outputs = await session.run({
-        ...constants,
-        ...packedFeeds(packed, rowLength, data, losses[name].inputs),
-      });
+      const feeds = packedFeeds(packed, rowLength, data, losses[name].inputs);
+      const outputs = await session.run({ ...constants, ...feeds });
       lossSum += floatOutput(outputs, 'loss')[0]!;
       const found = floatOutput(outputs, 'current_logprobs');
       packed.forEach((row, i) => {
@@ -119,6 +125,7 @@ export class Trainer {
       for (const [key, { data: parameter }] of adapter.tensors) {
         accumulate(gradients, key, parameter.length, floatOutput(outputs, `d ${key}`));
       }
+      release([...Object.values(feeds), ...(Object.values(outputs) as OrtTensor[])]);
     }
     return { logprobs, lossSum };
   }

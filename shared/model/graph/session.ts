@@ -85,9 +85,33 @@ export function floats(data: Float32Array, dims: readonly number[]): OrtTensor {
   return new OrtTensor('float32', data, dims);
 }
 
-/** An int64 tensor with the given integers. */
+/** An int64 tensor with the given integers of 32 bits. */
 export function integers(data: ArrayLike<number>, dims: readonly number[]): OrtTensor {
-  return new OrtTensor('int64', BigInt64Array.from(Array.from(data, BigInt)), dims);
+  const halves = new Int32Array(2 * data.length); // little-endian; a BigInt for each would take far longer
+  for (let i = 0; i < data.length; i++) {
+    halves[2 * i] = data[i]!;
+    halves[2 * i + 1] = data[i]! < 0 ? -1 : 0;
+  }
+  return new OrtTensor('int64', new BigInt64Array(halves.buffer), dims);
+}
+
+const { port1: nobody } = new MessageChannel();
+nobody.close();
+
+/**
+ * Frees the memory of tensors at once, which are empty from then on. Otherwise it is freed when V8 next collects garbage,
+ * and so many bytes outside of its heap make V8 do so several times a second.
+ *
+ * @param kept tensors that may share memory with the others, and keep it.
+ */
+export function release(tensors: Iterable<OrtTensor>, kept: Iterable<OrtTensor> = []): void {
+  const buffers = new Set(Array.from(tensors, bufferOf));
+  for (const tensor of kept) buffers.delete(bufferOf(tensor));
+  nobody.postMessage(undefined, [...buffers]); // a closed port takes what it is given and drops it
+}
+
+function bufferOf({ data }: OrtTensor): ArrayBuffer {
+  return (data as Float32Array<ArrayBuffer>).buffer;
 }
 
 /** The float32 elements of one output. */
