@@ -1,9 +1,16 @@
 import type { InferenceSession } from 'onnxruntime-node';
 import { UserError } from '../base/errors.js';
 import { cacheNames, samplingGraph, type LayerLayout, type SamplingPart } from './decode-graph.js';
+import type { Graph } from './graph/graph.js';
 import { Grid, indices, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
 import { floats, OrtTensor, release, Session, type Feeds } from './graph/session.js';
-import { adaptedModules, samplingLoraFeeds, type AdaptedModules } from './lora-graph.js';
+import {
+  adaptedModules,
+  loraFeeds,
+  mergingGraph,
+  samplingLoraFeeds,
+  type AdaptedModules,
+} from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
 import { storedWeights, type ModelFolder } from './model-weights.js';
@@ -34,6 +41,7 @@ const largeModelTokens = 512;
 interface Sessions {
   readonly prompts: Session;
   readonly steps: Session; // the same one if the model is large
+  readonly merging: Session | undefined; // of adapters into the weights, if the model is small
 }
 
 /** Samples groups of rollouts from a model under LoRA policies that may change between two tokens. */
@@ -43,7 +51,7 @@ export class Decoder {
   readonly #threads: number;
   readonly #layout: LayerLayout;
   readonly #sessions = new Map<string, Promise<Sessions>>();
-  readonly #feeds = new WeakMap<Adapter, Feeds>();
+  readonly #feeds = new WeakMap<Adapter, Promise<Feeds>>();
 
   readonly #openTokenizer: (() => Promise<Detokenizer>) | undefined;
   #texts: Promise<Detokenizer> | undefined;
@@ -146,7 +154,7 @@ export class Decoder {
         ...(sessions.steps === sessions.prompts ? { ends: indices(grid.size) } : {}),
         ...grid.samplingFeeds(),
         ...cache,
-        ...this.#loraFeeds(current.adapter),
+        ...(await this.#adapterFeeds(sessions, current.adapter)),
       });
       const before = cache;
       cache = { ...before, ...this.#past(sampled) };
@@ -167,11 +175,12 @@ export class Decoder {
    * @returns the tokens drawn with their logprobs, and the cache from which decoding continues.
    */
   async #prefill(
-    { prompts, steps }: Sessions,
+    sessions: Sessions,
     grid: Grid,
     { adapter }: Policy,
     mostAtOnce: number,
   ): Promise<{ sampled: InferenceSession.OnnxValueMapType; cache: Feeds }> {
+    const { prompts, steps } = sessions;
     const { texts } = grid;
     const width = Math.max(...texts.map(({ length }) => length));
     const textsAtOnce = this.#layout.isStacked
@@ -185,7 +194,7 @@ export class Decoder {
           ...textFeeds(part, width, grid.rowsPerLane),
           ...(prompts === steps ? this.#noPast(part.length) : {}),
           ...grid.part(from, from + textsAtOnce).samplingFeeds(),
-          ...this.#loraFeeds(adapter),
+          ...(await this.#adapterFeeds(sessions, adapter)),
         }),
       );
     }
@@ -222,10 +231,15 @@ export class Decoder {
   }
 
   /** The feeds of an adapter, cached until the adapter is garbage collected. */
-  #loraFeeds(adapter: Adapter): Feeds {
+  #adapterFeeds({ merging }: Sessions, adapter: Adapter): Promise<Feeds> {
     let feeds = this.#feeds.get(adapter);
-    if (feeds === undefined)
-      this.#feeds.set(adapter, (feeds = samplingLoraFeeds(adapter, this.#layout.isStacked)));
+    if (feeds === undefined) {
+      feeds =
+        merging === undefined
+          ? Promise.resolve(samplingLoraFeeds(adapter))
+          : (merging.run(loraFeeds(adapter)) as Promise<Feeds>);
+      this.#feeds.set(adapter, feeds);
+    }
     return feeds;
   }
 
@@ -241,16 +255,21 @@ export class Decoder {
 
   async #create(modules: AdaptedModules): Promise<Sessions> {
     const source = await this.#openWeights();
-    const open = (part: SamplingPart) =>
-      Session.create(
-        samplingGraph(this.config, source, modules, this.#layout, part),
-        this.#threads,
-        { keepsFreed: this.#layout.isStacked },
-      );
-    if (this.#layout.isStacked)
-      return { prompts: await open('prompts'), steps: await open('steps') };
-    const both = await open('both');
-    return { prompts: both, steps: both };
+    const isSmallModel = this.#layout.isStacked;
+    const open = (graph: Graph) =>
+      Session.create(graph, this.#threads, { keepsFreed: isSmallModel });
+    const sampling = (part: SamplingPart) =>
+      open(samplingGraph(this.config, source, modules, this.#layout, part));
+    if (!isSmallModel) {
+      const both = await sampling('both');
+      return { prompts: both, steps: both, merging: undefined };
+    }
+    return {
+      prompts: await sampling('prompts'),
+      steps: await sampling('steps'),
+      merging:
+        modules.length === 0 ? undefined : await open(mergingGraph(this.config, source, modules)),
+    };
   }
 
   /** The caches that prompts wrote, as those of decoding: with an axis for the rows of each group. */

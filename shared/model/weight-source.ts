@@ -52,6 +52,24 @@ export function trainable(weights: ReadonlyMap<string, Tensor>): WeightSource {
   };
 }
 
+/** The input that `withInputs` declares for a weight. */
+export const weightInput = (name: string): string => `given ${name}`;
+
+/** The weights of another source, but these, given by name and shape, as inputs. */
+export function withInputs(
+  source: WeightSource,
+  inputs: ReadonlyMap<string, readonly number[]>,
+): WeightSource {
+  return (graph) => {
+    const base = source(graph);
+    const values = new Map(
+      [...inputs].map(([name, dims]) => [name, graph.input(weightInput(name), 'float32', dims)]),
+    );
+    const { value, product } = weightsFrom(graph, (name) => values.get(name) ?? base.value(name));
+    return { value, product, rows: base.rows };
+  };
+}
+
 function weightsFrom(graph: Graph, value: (name: string) => Value): Weights {
   return {
     value,
