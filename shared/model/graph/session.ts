@@ -95,8 +95,8 @@ export function integers(data: ArrayLike<number>, dims: readonly number[]): OrtT
   return new OrtTensor('int64', new BigInt64Array(halves.buffer), dims);
 }
 
-const { port1: nobody } = new MessageChannel();
-nobody.close();
+const { port1: closedPort } = new MessageChannel();
+closedPort.close();
 
 /**
  * Frees the memory of tensors at once, which are empty from then on. Otherwise it is freed when V8 next collects garbage,
@@ -107,7 +107,7 @@ nobody.close();
 export function release(tensors: Iterable<OrtTensor>, kept: Iterable<OrtTensor> = []): void {
   const buffers = new Set(Array.from(tensors, bufferOf));
   for (const tensor of kept) buffers.delete(bufferOf(tensor));
-  nobody.postMessage(undefined, [...buffers]); // a closed port takes what it is given and drops it
+  closedPort.postMessage(undefined, [...buffers]); // takes what it is given, and drops it
 }
 
 function bufferOf({ data }: OrtTensor): ArrayBuffer {
