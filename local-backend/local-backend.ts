@@ -73,7 +73,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   });
   void scope?.track(trainer.died);
 
-  const samplers = new SamplingSessions(model, sessions, store, futures, sampler.get);
+  const samplers = new SamplingSessions(model, sessions, store, futures, sampler.get, trainer);
   const gapWaitMs = options.gapWaitMs ?? 10_000;
   const runs = new TrainingRuns(model, sessions, trainer, futures, gapWaitMs, log);
   const operations = new TrainingOperations(model, runs, trainer, store, samplers);

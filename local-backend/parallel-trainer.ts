@@ -2,6 +2,7 @@ import type { Gradients } from '../shared/model/adamw.js';
 import type { Adapter } from '../shared/model/lora.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
 import { sessionThreads } from '../shared/model/parameters.js';
+import type { Scorer } from '../shared/model/scorer.js';
 import { accumulate, Trainer, type TrainingResult } from '../shared/model/trainer.js';
 import { checkData, checkInputs, type Datum } from '../shared/rl/datum.js';
 import type { LossName } from '../shared/rl/losses.js';
@@ -37,6 +38,11 @@ export class ParallelTrainer implements GradientSource, AsyncDisposable {
     const ownThreads = sessionThreads(directory.config, threads);
     const own = await Trainer.load(directory, { threads: ownThreads });
     return new ParallelTrainer(directory.path, own, ownThreads === threads ? 1 : threads);
+  }
+
+  /** Scores texts on this thread. */
+  get scorer(): Scorer {
+    return this.#own.scorer;
   }
 
   /** @see Trainer.forwardBackward */

@@ -6,14 +6,11 @@ import type { WorkerCalls } from '../shared/service/worker-calls.js';
 import type { SampleRequest } from '../shared/tinker/sampling-api.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import { badRequest, narrowSeed } from './http-api.js';
-import type {
-  AdapterFile,
-  SampleJob,
-  SamplingCalls,
-  ScoredPart,
-  Scores,
-} from './sampling-worker.js';
+import type { AdapterFile } from './adapter-files.js';
 import { timed } from './operation-result.js';
+import type { SampleJob, SamplingCalls } from './sampling-worker.js';
+import type { Scores, ScoringJob } from './scored-texts.js';
+import type { TrainingCalls } from './training-worker.js';
 import { assertFits, type ServedModel } from './served-model.js';
 
 const defaultMaxTokens = 16; // TuFT's
@@ -212,17 +209,9 @@ export class SamplingQueue {
   }
 }
 
-/** Texts of one request that wait to be scored. */
-export interface QueuedScores {
-  readonly adapter: AdapterFile | undefined; // undefined: the base model
-  readonly texts: readonly ScoredPart[];
-  readonly k: number; // most probable tokens of each place
-  readonly temperature: number;
-}
+const maxScoredTokens = 8_192; // with padding; of one call of the training thread, so that training waits for no long one
 
-const maxScoredTokens = 8_192; // with padding; of one call of the sampling thread, so that samples wait for no long one
-
-function joinsScores(item: QueuedScores, wave: readonly QueuedScores[]): boolean {
+function joinsScores(item: ScoringJob, wave: readonly ScoringJob[]): boolean {
   const [first] = wave;
   const isAlike =
     item.adapter?.sha256 === first!.adapter?.sha256 &&
@@ -236,19 +225,18 @@ function joinsScores(item: QueuedScores, wave: readonly QueuedScores[]): boolean
 /** Requests for the rollouts of a group arrive one by one; a score may be so much later. */
 const gatherMs = 5;
 
-/** Scores texts by the sampling thread: those of requests that arrive at about the same time, as of a whole group, in one call. */
+/** Scores texts by the training thread: those of requests that arrive at about the same time, as of a whole group, in one call. */
 export class ScoringQueue {
-  readonly #queue: WaveQueue<QueuedScores, Scores[]>;
+  readonly #queue: WaveQueue<ScoringJob, Scores[]>;
 
-  /** @param worker returns the sampling thread, started on first use. */
-  constructor(worker: () => Pick<WorkerCalls<SamplingCalls>, 'call'>) {
+  constructor(trainer: Pick<WorkerCalls<Pick<TrainingCalls, 'score'>>, 'call'>) {
     this.#queue = new WaveQueue(joinsScores, async (wave) => {
       const { adapter, k, temperature } = wave[0]!;
       // The call transfers its buffers; a retry needs them again.
       const texts = wave.flatMap((one) =>
         one.texts.map(({ tokens, from }) => ({ tokens: tokens.slice(), from })),
       );
-      const call = () => worker().call('score', { adapter, texts, k, temperature });
+      const call = () => trainer.call('score', { adapter, texts, k, temperature });
       const scores = await timed('score', call);
       let next = 0;
       return wave.map((one) => scores.slice(next, (next += one.texts.length)));
@@ -261,7 +249,7 @@ export class ScoringQueue {
   }
 
   /** @returns the scores of each text. */
-  score(request: QueuedScores): Promise<Scores[]> {
+  score(request: ScoringJob): Promise<Scores[]> {
     const scores = this.#queue.add(request);
     setTimeout(() => void this.#queue.serve(), gatherMs);
     return scores;

@@ -20,7 +20,9 @@ import { mostRows, planSample, SamplingQueue, ScoringQueue } from './sampling-re
 import { rowsAtOnce } from '../shared/model/parameters.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
-import type { SamplingCalls, Scores } from './sampling-worker.js';
+import type { SamplingCalls } from './sampling-worker.js';
+import type { Scores } from './scored-texts.js';
+import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
 /** What a sampler samples from: a checkpoint, or the base model. */
@@ -62,9 +64,10 @@ export class SamplingSessions {
     private readonly futures: FutureStore<OperationResult>,
     /** Returns the sampling thread, started on first use. */
     private readonly worker: () => WorkerCalls<SamplingCalls>,
+    trainer: WorkerCalls<TrainingCalls>,
   ) {
     this.#queue = new SamplingQueue(worker, Math.min(mostRows, rowsAtOnce(model.directory.config)));
-    this.#scoring = new ScoringQueue(worker);
+    this.#scoring = new ScoringQueue(trainer);
   }
 
   /** Creates a session; a resent request gets the first one's. @throws {ApiError} 400, 404 */

@@ -6,11 +6,13 @@ import { checkModelDirectory } from '../shared/model/model-directory.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
 import type { Datum } from '../shared/rl/datum.js';
 import type { ServedLoss } from '../shared/rl/gspo.js';
+import { AdapterFiles } from './adapter-files.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 import type { CustomLoss } from '../shared/tinker/api.js';
 import type { CustomInputs } from '../shared/tinker/types.js';
 import { ParallelTrainer } from './parallel-trainer.js';
 import { TracedLoss } from './custom-loss/traced-loss.js';
+import { scoreTexts, type Scores, type ScoringJob } from './scored-texts.js';
 import { TrainableAdapter, type PassResult } from './trainable-adapter.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
 
@@ -30,12 +32,15 @@ export interface TrainingCalls {
   }): Promise<PassResult>;
   optimStep(input: { run: string; params: AdamParams }): { gradNorm: number; step: number };
   save(input: { run: string; baseModel: string; withOptimizer: boolean }): CheckpointFiles;
+  /** Scores texts here, since this thread has the weights for it already. */
+  score(input: ScoringJob): Promise<Scores[]>;
   restore(input: { run: string } & Pick<CheckpointFiles, 'adapter' | 'optimizer'>): void;
 }
 
 if (parentPort === null) throw new Error('training-worker runs as a worker thread');
 let model: { directory: ModelFolder; trainer: ParallelTrainer } | undefined;
 const adapters = new Map<string, TrainableAdapter>();
+const files = new AdapterFiles();
 
 function adapterOf(run: string): TrainableAdapter {
   const adapter = adapters.get(run);
@@ -69,7 +74,12 @@ serveCalls<TrainingCalls>(parentPort, {
   },
   optimStep: ({ run, params }) => adapterOf(run).optimStep(params),
   save: ({ run, baseModel, withOptimizer }) => adapterOf(run).encode(baseModel, withOptimizer),
-  restore({ run, ...files }) {
-    adapterOf(run).restore(files);
+  async score(job) {
+    const { trainer, directory } = loaded();
+    const adapter = job.adapter && (await files.read(job.adapter, directory.config));
+    return await scoreTexts(trainer.scorer, adapter, job);
+  },
+  restore({ run, ...checkpoint }) {
+    adapterOf(run).restore(checkpoint);
   },
 });

@@ -207,7 +207,7 @@ export class Decoder {
       prompt_bias: paddingBias(texts, width),
       ...this.#cache('past', [grid.size], 0),
     };
-    const written = parts.flatMap((part) => Object.values(part) as OrtTensor[]);
+    const written = parts.flatMap((part) => Object.values<OrtTensor>(part));
     release(written, [...Object.values(sampled), ...Object.values(cache)]);
     return { sampled, cache };
   }
@@ -237,7 +237,7 @@ export class Decoder {
       feeds =
         merging === undefined
           ? Promise.resolve(samplingLoraFeeds(adapter))
-          : (merging.run(loraFeeds(adapter)) as Promise<Feeds>);
+          : merging.run(loraFeeds(adapter));
       this.#feeds.set(adapter, feeds);
     }
     return feeds;

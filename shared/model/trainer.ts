@@ -56,7 +56,7 @@ export class Trainer {
   readonly #weights: ReadonlyMap<string, Tensor>;
   readonly #threads: number;
   readonly #isSmall: boolean;
-  readonly #scorer: Scorer;
+  readonly scorer: Scorer; // with the same weights
   readonly #sessions = new Map<string, Promise<Session>>();
 
   /** @param isSmallModel whether each session has a copy of the weights, arranged for it. */
@@ -70,7 +70,7 @@ export class Trainer {
     this.#weights = weights;
     this.#threads = threads;
     this.#isSmall = isSmallModel;
-    this.#scorer = new Scorer(config, weights, threads, isSmallModel);
+    this.scorer = new Scorer(config, weights, threads, isSmallModel);
   }
 
   static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Trainer> {
@@ -125,14 +125,14 @@ export class Trainer {
       for (const [key, { data: parameter }] of adapter.tensors) {
         accumulate(gradients, key, parameter.length, floatOutput(outputs, `d ${key}`));
       }
-      release([...Object.values(feeds), ...(Object.values(outputs) as OrtTensor[])]);
+      release([...Object.values(feeds), ...Object.values<OrtTensor>(outputs)]);
     }
     return { logprobs, lossSum };
   }
 
   /** Computes only the logprobs of the targets. */
   forward(adapter: Adapter, data: readonly Datum[], temperature: number): Promise<Float32Array[]> {
-    return this.#scorer.logprobs(
+    return this.scorer.logprobs(
       data.map(({ tokens }) => tokens),
       data.map(({ targetTokens }) => targetTokens),
       adapter,

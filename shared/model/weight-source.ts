@@ -65,8 +65,10 @@ export function withInputs(
     const values = new Map(
       [...inputs].map(([name, dims]) => [name, graph.input(weightInput(name), 'float32', dims)]),
     );
-    const { value, product } = weightsFrom(graph, (name) => values.get(name) ?? base.value(name));
-    return { value, product, rows: base.rows };
+    return {
+      ...weightsFrom(graph, (name) => values.get(name) ?? base.value(name)),
+      rows: (name, indices) => base.rows(name, indices),
+    };
   };
 }
 

@@ -5,9 +5,9 @@ import {
   SamplingQueue,
   ScoringQueue,
   type QueuedSample,
-  type QueuedScores,
 } from '../../local-backend/sampling-requests.js';
 import type { SampleJob, SamplingCalls } from '../../local-backend/sampling-worker.js';
+import type { Scores, ScoringJob } from '../../local-backend/scored-texts.js';
 import type { ServedModel } from '../../local-backend/served-model.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
@@ -306,14 +306,14 @@ describe('the sampling queue', () => {
 
 describe('the scoring queue', () => {
   const text = (from: number, ...tokens: number[]) => ({ tokens: Int32Array.from(tokens), from });
-  const asked = (texts: QueuedScores['texts'], more: Partial<QueuedScores> = {}): QueuedScores => ({
+  const asked = (texts: ScoringJob['texts'], more: Partial<ScoringJob> = {}): ScoringJob => ({
     ...{ adapter: undefined, k: 0, temperature: 1, texts },
     ...more,
   });
   /** Answers each text with its own tokens as logprobs. */
   function scoring() {
     const calls: number[] = []; // texts of each
-    const score: SamplingCalls['score'] = ({ texts, k }) => {
+    const score = ({ texts, k }: ScoringJob): Promise<Scores[]> => {
       calls.push(texts.length);
       const top = { k, tokens: new Int32Array(), logprobs: new Float32Array() };
       const scores = texts.map(({ tokens, from }) => ({
@@ -323,7 +323,7 @@ describe('the scoring queue', () => {
       return Promise.resolve(scores);
     };
     const call = (_name: string, input: never) => score(input) as Promise<never>;
-    return { calls, queue: new ScoringQueue(() => ({ call })) };
+    return { calls, queue: new ScoringQueue({ call }) };
   }
 
   it('requests that arrive within some milliseconds are scored in one call, and each gets its own scores', async (t) => {
