@@ -24,6 +24,8 @@ export interface StatusReport {
   readonly publishLag: number | null; // in steps
   readonly reward: number | null;
   readonly solved: number | null; // share of the newest step's rollouts
+  readonly solvedNew: number | null; // of those of new problems, if the run also rehearses known ones
+  readonly solvedRehearsal: number | null;
   readonly staleness: {
     readonly mean: number;
     readonly max: number;
@@ -124,6 +126,8 @@ export function reportOf(state: RunState, isStopped = false): StatusReport {
         : known('publish_lag'),
     reward: known('env/all/reward/total'),
     solved: known('env/all/correct'),
+    solvedNew: known('env/new/correct'),
+    solvedRehearsal: known('env/rehearsal/correct'),
     staleness:
       stalenessMean === null || stalenessMax === null || config === undefined
         ? null

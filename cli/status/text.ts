@@ -44,8 +44,8 @@ export function statusReportText(report: StatusReport): string {
 }
 
 function progressLines(report: StatusReport): string[] {
-  const { step, version, publishedSecondsAgo, publishLag, reward, solved, staleness } = report;
-  const { rolloutsPerSecond, evaluation } = report;
+  const { step, version, publishedSecondsAgo, publishLag, reward, staleness } = report;
+  const { solved, solvedNew, solvedRehearsal, rolloutsPerSecond, evaluation } = report;
   const now = [
     ...(step === null ? ['no step yet'] : [`step ${step}`]),
     ...(version === null ? [] : [`version ${version}, published ${ago(publishedSecondsAgo ?? 0)}`]),
@@ -55,7 +55,9 @@ function progressLines(report: StatusReport): string[] {
   ];
   const measured = [
     ...(reward === null ? [] : [`reward ${reward.toFixed(3)}`]),
-    ...(solved === null ? [] : [`solved ${percent(solved)}`]),
+    ...(solved === null || solvedNew !== null ? [] : [`solved ${percent(solved)}`]),
+    ...(solvedNew === null ? [] : [`solved new ${percent(solvedNew)}`]),
+    ...(solvedRehearsal === null ? [] : [`rehearsal ${percent(solvedRehearsal)}`]),
     ...(staleness === null
       ? []
       : [

@@ -151,9 +151,10 @@ export function statusText(
   }
   const of = goal.maxSteps === undefined ? '' : `/${goal.maxSteps}`;
   const parts: Part[] = [{ text: `step ${newest.step}${of}`, rank: 0 }];
-  for (const { label, key, format, rank } of shownMetrics) {
+  for (const { label, key, format, rank, unless } of shownMetrics) {
     const value = newest.metrics[key];
-    if (value !== undefined) parts.push({ text: `${label} ${format(value)}`, rank });
+    const isReplaced = unless !== undefined && unless in newest.metrics;
+    if (value !== undefined && !isReplaced) parts.push({ text: `${label} ${format(value)}`, rank });
   }
   const seconds = total(recent, 'seconds');
   if (seconds > 0) {
@@ -204,12 +205,16 @@ const shownMetrics: readonly {
   readonly key: string;
   readonly format: (value: number) => string;
   readonly rank: number;
+  readonly unless?: string; // not shown beside this one
 }[] = [
   { label: 'nll', key: 'sft/nll', format: (value) => value.toFixed(3), rank: 2 },
   { label: 'held-out nll', key: 'sft/held_out_nll', format: (value) => value.toFixed(3), rank: 5 },
   { label: 'epoch', key: 'sft/epoch', format: (value) => value.toFixed(2), rank: 3 },
   { label: 'reward', key: 'env/all/reward/total', format: (value) => value.toFixed(3), rank: 2 },
-  { label: 'solved', key: 'env/all/correct', format: percent, rank: 5 },
+  // The share of both kinds together would hide how hard the new problems still are.
+  { label: 'solved', key: 'env/all/correct', format: percent, rank: 5, unless: 'env/new/correct' },
+  { label: 'solved new', key: 'env/new/correct', format: percent, rank: 5 },
+  { label: 'rehearsal', key: 'env/rehearsal/correct', format: percent, rank: 6 },
   { label: 'staleness', key: 'staleness/mean', format: (value) => value.toFixed(2), rank: 3 },
 ];
 

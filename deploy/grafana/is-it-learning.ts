@@ -26,6 +26,14 @@ export const isItLearning: Question = {
       ],
     },
     {
+      title: 'Training problems solved',
+      description:
+        "Share of the last step's answers that are correct. Where the run also rehearses problems of a known kind, compare " +
+        'the new ones with the held-out problems: all together show more.',
+      unit: 'percentunit',
+      queries: [{ promql: ofRun('rl_solved_share'), legend: '{{kind}}' }],
+    },
+    {
       title: 'Reward',
       description:
         'Mean over all answers that a step consumed, including those of groups without variance. It includes ' +

@@ -4,7 +4,7 @@ import { ksDistance } from '../../shared/rl/off-policy.js';
 import type { Rollout } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
-import { StatTable } from '../report/stat-table.js';
+import { type Stat, StatTable } from '../report/stat-table.js';
 
 const groupOutcomes = new Counter({
   name: 'rl_group_outcome_total',
@@ -20,6 +20,9 @@ const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
     // A gap in a curve is better than NaN.
     of: ({ sums: { reward, rollouts } }) => (rollouts > 0 ? reward / rollouts : undefined),
   },
+  solvedShare('all', (sums) => sums),
+  solvedShare('new', (sums) => sums.new),
+  solvedShare('rehearsal', (sums) => sums.rehearsed),
   {
     jsonl: 'env/all/cut',
     prometheus: 'rl_rollouts_cut_share',
@@ -39,6 +42,23 @@ const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
     of: ({ lengthDistance }) => lengthDistance,
   },
 ]);
+
+/** The share of correct answers to problems of this kind; absent in a step that has none of them. */
+function solvedShare(
+  kind: 'all' | 'new' | 'rehearsal',
+  of: (sums: Sums) => Pick<Share, 'rollouts' | 'correct'>,
+): Stat<{ sums: Sums }> {
+  return {
+    jsonl: `env/${kind}/correct`,
+    prometheus: 'rl_solved_share',
+    help: "Share of the last step's answers that are correct, including those of skipped groups: to all problems and, if some are rehearsed, to the new and to the rehearsed ones.",
+    by: { kind },
+    of: ({ sums }) => {
+      const { correct, rollouts } = of(sums);
+      return rollouts > 0 ? correct / rollouts : undefined;
+    },
+  };
+}
 
 /** Number of newest attempts at tickets that the length distance is taken over. */
 const lengthWindow = 1_024;
@@ -66,6 +86,8 @@ interface Sums {
   allBad: number;
   fresh: Share; // groups of the next problems of the epoch
   replayed: Share; // groups of problems that were tried before
+  new: Share; // groups of problems of a new kind, if the data also has rehearsed ones
+  rehearsed: Share;
   byActor: Map<string, ActorReward>;
 }
 
@@ -83,12 +105,20 @@ interface Share {
  */
 export class GroupStats {
   readonly #isReplay: (ticket: Ticket) => boolean;
+  readonly #isRehearsed: (ticket: Ticket) => boolean | undefined;
   #sums = noSums();
   readonly #ended: EndedAttempt[] = []; // at most `lengthWindow`, oldest first
 
-  /** @param isReplay whether a ticket repeats a problem that was tried before. */
-  constructor(isReplay: (ticket: Ticket) => boolean = () => false) {
+  /**
+   * @param isReplay whether a ticket repeats a problem that was tried before.
+   * @param isRehearsed whether its problem is one that is only rehearsed; undefined if all are of one kind.
+   */
+  constructor(
+    isReplay: (ticket: Ticket) => boolean = () => false,
+    isRehearsed: (ticket: Ticket) => boolean | undefined = () => undefined,
+  ) {
     this.#isReplay = isReplay;
+    this.#isRehearsed = isRehearsed;
   }
 
   /** Counts a group that was skipped because it has no variance. */
@@ -126,7 +156,6 @@ export class GroupStats {
     const { upper, lower } = rewardsOfMajority([...sums.byActor.values()]);
     return {
       ...exportedStats.record({ sums, lengthDistance }),
-      'env/all/correct': sums.correct / sums.rollouts,
       'env/all/format': sums.formatted / sums.rollouts,
       'env/all/reward/upper': upper,
       'env/all/reward/lower': lower,
@@ -170,11 +199,15 @@ export class GroupStats {
     sums.correct += correct;
     const kind = correct === scores.length ? 'all_good' : correct === 0 ? 'all_bad' : 'mixed';
     sums[outcomeKeys[kind]] += 1;
-    const share = sums[this.#isReplay(group.ticket) ? 'replayed' : 'fresh'];
-    share.groups += 1;
-    share.rollouts += scores.length;
-    share.correct += correct;
-    if (kind === 'mixed') share.mixed += 1;
+    const shares = [sums[this.#isReplay(group.ticket) ? 'replayed' : 'fresh']];
+    const isRehearsed = this.#isRehearsed(group.ticket);
+    if (isRehearsed !== undefined) shares.push(sums[isRehearsed ? 'rehearsed' : 'new']);
+    for (const share of shares) {
+      share.groups += 1;
+      share.rollouts += scores.length;
+      share.correct += correct;
+      if (kind === 'mixed') share.mixed += 1;
+    }
     groupOutcomes.inc({ kind });
   }
 }
@@ -195,10 +228,16 @@ function noSums(): Sums {
     mixed: 0,
     allGood: 0,
     allBad: 0,
-    fresh: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
-    replayed: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
+    fresh: emptyShare(),
+    replayed: emptyShare(),
+    new: emptyShare(),
+    rehearsed: emptyShare(),
     byActor: new Map(),
   };
+}
+
+function emptyShare(): Share {
+  return { groups: 0, mixed: 0, rollouts: 0, correct: 0 };
 }
 
 function addReward(

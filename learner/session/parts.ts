@@ -128,7 +128,10 @@ export function makeParts(
     dataset.train.map(({ id }) => id),
     { margin: maxOutstanding, state: opened.curriculum, ids },
   );
-  const groupStats = new GroupStats((ticket) => tickets.isReplay(ticket));
+  const groupStats = new GroupStats(
+    (ticket) => tickets.isReplay(ticket),
+    ({ problemId }) => dataset.problem(problemId)?.isRehearsed,
+  );
   const noSignal = new NoSignalWatch(settings.stopZeroVariance, () => options.runWatch.live);
   const brokenPolicy = new BrokenPolicyWatch({
     groupsPerBatch,

@@ -8,6 +8,8 @@ export interface TaskProblem {
   readonly id: string;
   /** The class under which evaluations report the problem, such as `4 numbers`. */
   readonly difficulty: string;
+  /** Whether training only rehearses it: its kind is known to the model already. Absent unless the data has both kinds. */
+  readonly isRehearsed?: boolean;
 }
 
 /** Training and held-out problems, the same in every process that loads the same data. */

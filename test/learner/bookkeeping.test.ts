@@ -404,6 +404,33 @@ describe("the statistics of a step's groups", () => {
     assert.equal(new GroupStats().take()['replayed/group_share'], undefined);
   });
 
+  it('the group statistics tell the solved share of new problems from that of rehearsed ones', async () => {
+    const exported = async () => {
+      const { values } = await register.getSingleMetric('rl_solved_share')!.get();
+      return new Map(values.map(({ labels, value }) => [labels['kind'], value]));
+    };
+    const groupStats = new GroupStats(undefined, ({ problemId }) => problemId === 'known');
+    const make = (problemId: string, correct: readonly boolean[]) => {
+      const scored = scoredGroup({ group: rolloutGroup({ ticket: ticket({ problemId }) }) });
+      const scores = scored.scores.map((score, i) => ({ ...score, isCorrect: correct[i]! }));
+      return { ...scored, scores };
+    };
+    groupStats.skipped(make('known', [true, true]));
+    groupStats.trained(make('unknown', [true, false]));
+    groupStats.skipped(make('unknown', [false, false]));
+    const rates = groupStats.take();
+    assert.equal(rates['env/all/correct'], 3 / 6);
+    assert.equal(rates['env/new/correct'], 1 / 4);
+    assert.equal(rates['env/rehearsal/correct'], 1);
+    assert.deepEqual(Object.fromEntries(await exported()), { all: 0.5, new: 0.25, rehearsal: 1 });
+
+    groupStats.trained(make('unknown', [true, false]));
+    assert.equal(groupStats.take()['env/rehearsal/correct'], undefined); // the step had none
+    const ofOneKind = new GroupStats();
+    ofOneKind.trained(make('unknown', [true, false]));
+    assert.equal(ofOneKind.take()['env/new/correct'], undefined);
+  });
+
   describe('the length distance', () => {
     const groupOf = (length: number) =>
       scoredGroup({ group: rolloutGroup({ rollouts: [rollout(length), rollout(length)] }) });

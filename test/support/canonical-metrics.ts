@@ -231,6 +231,18 @@ export const canonicalSet: readonly CanonicalRow[] = [
     journal: ['env/all/reward/total'],
   },
   {
+    meaning: 'solved share, of new and of rehearsed problems',
+    exported: [
+      {
+        name: 'rl_solved_share',
+        type: 'gauge',
+        of: 'learner',
+        labels: { kind: ['all', 'new', 'rehearsal'] },
+      },
+    ],
+    journal: ['env/all/correct', 'env/new/correct', 'env/rehearsal/correct'],
+  },
+  {
     meaning: 'quality of the groups',
     exported: [
       {

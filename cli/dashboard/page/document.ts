@@ -131,6 +131,16 @@ function isSupervised({ config }: Pick<RunView, 'config'>): boolean {
   return config?.trainOn === 'examples';
 }
 
+/** What the newest step solved: of the new problems, where the run also rehearses known ones. */
+function solvedFigure(
+  metrics: Readonly<Record<string, number>>,
+): readonly [string, string, string] {
+  const { 'env/new/correct': ofNew, 'env/rehearsal/correct': rehearsed } = metrics;
+  return ofNew === undefined
+    ? ['Solved', percent(metrics['env/all/correct']), 'while training']
+    : ['Solved', percent(ofNew), `new problems in training; rehearsal ${percent(rehearsed)}`];
+}
+
 /** The most important figures. */
 function headlineMarkup({ history, config }: Pick<RunView, 'history' | 'config'>): string {
   const { steps, evals } = history;
@@ -155,7 +165,7 @@ function headlineMarkup({ history, config }: Pick<RunView, 'history' | 'config'>
         ] as const)
       : ([
           ['Reward', decimal(metrics['env/all/reward/total'], 3), 'mean of all answers'],
-          ['Solved', percent(metrics['env/all/correct']), 'while training'],
+          solvedFigure(metrics),
         ] as const)),
     [
       'Held-out',

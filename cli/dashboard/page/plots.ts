@@ -34,6 +34,10 @@ const hours = (name: string, key: string): Line => ({
 
 const metric = (name: string, key: string): Line => ({ name, of: (metrics) => metrics[key] });
 
+/** Whether a step has shares of new and of rehearsed problems, so that one of both together would mislead. */
+const hasTwoKinds = (metrics: Readonly<Record<string, number>>) =>
+  'env/new/correct' in metrics || 'env/rehearsal/correct' in metrics;
+
 /** Every chart of a run on rollouts, or on examples, also those without points yet, so that the layout does not change. */
 export function curvesOf(history: History, config: RunConfig | undefined): Curve[] {
   const curve = (
@@ -61,7 +65,14 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
     'solved',
     'learning',
     'Solved exactly',
-    [metric('training', 'env/all/correct')],
+    [
+      {
+        name: 'training',
+        of: (metrics) => (hasTwoKinds(metrics) ? undefined : metrics['env/all/correct']),
+      },
+      metric('training, new', 'env/new/correct'),
+      metric('training, rehearsal', 'env/rehearsal/correct'),
+    ],
     [
       { name: 'held-out', points: evalPoints(history, 'sampled') },
       { name: 'greedily', points: evalPoints(history, 'greedy') },

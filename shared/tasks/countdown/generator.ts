@@ -40,9 +40,10 @@ export function generateProblems(spec: GeneratorSpec): GeneratedProblems {
   const ofKnown = { ...rehearsal, testSize: 0, trainSize: rehearsed };
   const known = drawSplits(ofKnown, createRandom(`rehearsal ${seed}`)).train;
   const [freshOnes, knownOnes] = [fresh.train.values(), known.values()];
-  const train = areRehearsed.map(
-    (isRehearsed) => (isRehearsed ? knownOnes : freshOnes).next().value!,
-  );
+  const train = areRehearsed.map((isRehearsed) => {
+    const { problem, witness } = (isRehearsed ? knownOnes : freshOnes).next().value!;
+    return { problem: { ...problem, isRehearsed }, witness };
+  });
   return { test: fresh.test, train };
 }
 

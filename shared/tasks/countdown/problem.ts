@@ -9,6 +9,7 @@ export interface Problem {
   readonly numbers: readonly number[]; // in the order of the prompt
   readonly target: number;
   readonly solution?: string; // an expression, for generated problems
+  readonly isRehearsed?: boolean; // of a generated problem to train on, if some are rehearsed
 }
 
 /** The problem with these numbers and target; its id is derived from them. */

@@ -33,6 +33,22 @@ describe('the page of a run', () => {
     assert.match(parts.get('plot-reward')!, /mean of all answers: 0.01 at step 1, 0.05 at step 5/);
   });
 
+  it('the page of a run shows the solved shares of new and of rehearsed problems in the place of one share', () => {
+    const shares = { 'env/new/correct': 0.196, 'env/rehearsal/correct': 0.712 };
+    const steps = [1, 2].map((step) => stepPoint(step, shares));
+    const linesOf = (of: typeof steps) => {
+      const curves = curvesOf({ ...state.history, steps: of, evals: [] }, state.config);
+      return curves.find(({ id }) => id === 'solved')!.series.map(({ name }) => name);
+    };
+    assert.deepEqual(linesOf([stepPoint(1)]), ['training']);
+    assert.deepEqual(linesOf(steps), ['training, new', 'training, rehearsal']);
+    const headline = partsOf(runView({ history: { ...state.history, steps } })).get('headline')!;
+    assert.match(
+      headline,
+      />Solved<.*?>19\.6\u00A0%<.*?>new problems in training; rehearsal 71\.2\u00A0%</,
+    );
+  });
+
   it('the page of a run describes the flow in words, too', () => {
     const flow = partsOf(state).get('flow')!;
     assert.match(

@@ -69,6 +69,15 @@ describe('the status of a run', () => {
     assert.doesNotMatch(text({ policy: { ...manifest!, version: 8 } }), /unpublished/);
   });
 
+  it('the status of a run shows the solved shares of new and of rehearsed problems in the place of one share', () => {
+    const solved = (metrics: Record<string, number>) =>
+      text({ steps: [{ v: 1, kind: 'step', at: 90_000, step: 8, version: 8, metrics }] });
+    const all = { 'env/all/correct': 0.37 };
+    assert.match(solved(all), /^ {2}solved 37\.0 %$/m);
+    const shares = { ...all, 'env/new/correct': 0.196, 'env/rehearsal/correct': 0.712 };
+    assert.match(solved(shares), /^ {2}solved new 19\.6 % {2}rehearsal 71\.2 %$/m);
+  });
+
   it('the status of a run says how the run ended, and that its actors ended with it', () => {
     const ended = (reason: string) =>
       text({

@@ -55,6 +55,15 @@ describe('the status line', () => {
     assert.match(sooner, / {2}30 s left$/);
   });
 
+  it('the status line shows the solved shares of new and of rehearsed problems in the place of one share', () => {
+    const shares = { 'env/new/correct': 0.196, 'env/rehearsal/correct': 0.712 };
+    const progress = after([step(1, 10_000, { ...metrics, ...shares })]);
+    const line =
+      'step 1  reward 0.432  solved new 19.6 %  rehearsal 71.2 %  staleness 1.25  102.4 rollouts/s';
+    assert.equal(statusText(progress, {}, 10_000), line);
+    assert.equal(statusText(progress, {}, 10_000, 90), line.replace('  rehearsal 71.2 %', ''));
+  });
+
   it('the status line counts only the time in which the run was up, after a resume and after a crash', () => {
     const hour = 3_600_000;
     const resumed = after(three, hour);

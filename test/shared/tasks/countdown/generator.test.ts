@@ -92,6 +92,8 @@ describe('the generated problems', () => {
     const rehearsed = train.filter(isRehearsed);
     assert(Math.abs(rehearsed.length / train.length - 0.25) < 0.05, String(rehearsed.length));
     for (const { problem } of rehearsed) assert.equal(problem.numbers.length, 3);
+    for (const solved of train) assert.equal(solved.problem.isRehearsed, isRehearsed(solved));
+    assert(generated.train.every(({ problem }) => problem.isRehearsed === undefined));
     const more = generateProblems({ ...mixed, trainSize: 2_900, testSize: 200 });
     assert.deepEqual(more.test.slice(0, 100), test);
     assert.deepEqual(more.train.slice(0, 1_900), train);
