@@ -36,7 +36,7 @@ it('released tensors are empty, and those that are kept and share their memory a
   const again = new OrtTensor('float32', second.data as Float32Array, [1, 2]);
   release([first, first, second], [again]);
   assert.equal(first.data.length, 0);
-  assert.deepEqual([...(again.data)], [2, 4]);
+  assert.deepEqual([...again.data], [2, 4]);
 });
 
 describe('the memory of what the model computes is freed without waiting for garbage collection', () => {
