@@ -4,7 +4,7 @@ import { connectBroker } from '../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../shared/service/config.js';
 import { evaluationTickets } from '../shared/run/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/base/exit-codes.js';
-import { makeFolder } from '../shared/base/make-folder.js';
+import { makeOutputFolder } from '../shared/base/make-folder.js';
 import { isAbort } from '../shared/base/task-scope.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
@@ -122,7 +122,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
   const meter = new Meter(() => performance.now() / 1_000);
   const runDir = settings.runDir ?? join('runs', settings.run);
-  await makeFolder(runDir);
+  await makeOutputFolder(runDir, '--run-dir');
   const configFile = join(runDir, 'config.json');
 
   const result = await withRecovery(

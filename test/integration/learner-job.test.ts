@@ -74,6 +74,15 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
     const wrong = ground.learner({ ...ofJob, 'groups-per-batch': 0 });
     assert.equal(fateOf(job, (await wrong.exitCode())!), 'failed', wrong.tail);
 
+    const file = join(ground.model.path, 'config.json');
+    const nowhere = ground.learner({ ...ofJob, 'run-dir': file });
+    assert.equal(fateOf(job, (await nowhere.exitCode())!), 'failed', nowhere.tail);
+    assert.equal(await nowhere.exitCode(), 2);
+    assert.match(
+      nowhere.errors,
+      /config\.json is not a folder that can be written \(.*\); name another with --run-dir\n$/,
+    );
+
     const impatient = { ...ofJob, 'start-patience-seconds': 0 };
     await ground.backend.stop('SIGTERM');
     const withoutBackend = ground.learner(impatient);
