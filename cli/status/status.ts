@@ -17,21 +17,27 @@ import { statusReportText } from './text.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** The run to report, and how often. */
-export const StatusConfig = z.object({
-  ...whichRun,
-  watch: z
-    .boolean()
-    .default(false)
-    .describe(
-      'repeats the report until the run has ended, also by Ctrl-C. If its learner was killed, it waits until the run is resumed.',
-    ),
-  everySeconds: number
-    .min(0.1)
-    .max(3_600)
-    .default(2)
-    .describe('with --watch: seconds between reports.'),
-  json: z.boolean().default(false).describe('prints JSON; with --watch one line per report.'),
-});
+export const StatusConfig = z
+  .object({
+    ...whichRun,
+    watch: z
+      .boolean()
+      .default(false)
+      .describe(
+        'repeats the report until the run has ended, also by Ctrl-C. If its learner was killed, it waits until the run is resumed.',
+      ),
+    everySeconds: number
+      .min(0.1)
+      .max(3_600)
+      .optional()
+      .describe('with --watch: seconds between reports; default 2.'),
+    json: z.boolean().default(false).describe('prints JSON; with --watch one line per report.'),
+  })
+  .check(({ value, issues }) => {
+    if (value.watch || value.everySeconds === undefined) return;
+    const message = 'without --watch there is one report; add it, or remove this';
+    issues.push({ code: 'custom', input: value, path: ['everySeconds'], message });
+  });
 export type StatusConfig = z.infer<typeof StatusConfig>;
 
 const service = 'offbeat-status';
@@ -70,7 +76,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
       hurry,
       log,
     };
-    const pause = () => sleep(1_000 * config.everySeconds, undefined, { signal });
+    const pause = () => sleep(1_000 * (config.everySeconds ?? 2), undefined, { signal });
     const leases = new LeaseClock();
     const look = async (broker: Broker, isStopped: boolean) => {
       for (let isFirst = true; ; isFirst = false) {

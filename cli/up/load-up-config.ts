@@ -114,7 +114,7 @@ function checkAdoption(
 /** Refuses settings of a new run that would do nothing. A run that was begun with them goes on. */
 function checkEffects(
   { dashboard, dashboardPort, evalActors = 0 }: Partial<UpConfig>,
-  { evalProblems }: UpRequest['settings'],
+  { evalProblems, zeroVariance, stopZeroVariance = 0 }: UpRequest['settings'],
   complain: (key: string, message: string) => void,
 ): void {
   if (dashboard === false && dashboardPort !== undefined) {
@@ -124,6 +124,12 @@ function checkEffects(
     complain(
       'evalActors',
       '--eval-problems 0 gives them nothing to evaluate; remove one of the two',
+    );
+  }
+  if (zeroVariance === 'train' && stopZeroVariance !== 0) {
+    complain(
+      'stopZeroVariance',
+      '--zero-variance train skips no group that it could count; remove one of the two',
     );
   }
 }

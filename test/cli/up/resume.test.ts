@@ -45,6 +45,8 @@ describe('a resumed run', () => {
     assert.equal(resume(['--no-dashboard'], []).config.dashboard, false);
     assert.equal(resume([], ['--no-dashboard']).config.dashboard, false);
     assert.equal(resume(['--eval-actors=1'], ['--eval-problems=0']).config.evalActors, 1);
+    const streak = resume(['--zero-variance=train'], ['--stop-zero-variance=50']).settings;
+    assert.equal(streak['stopZeroVariance'], 50);
   });
 
   it('a resumed run accepts its own settings when they are repeated, defaults included', () => {
