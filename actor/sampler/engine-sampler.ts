@@ -183,7 +183,10 @@ export class EngineSampler implements Sampler {
       const before = this.limit.now;
       control.look(this.#engine.metrics);
       if (this.limit.now !== before) {
-        this.options.log.info({ before, groups: this.limit.now }, 'groups in flight adapted');
+        this.options.log.info(
+          { before, limit: this.limit.now },
+          'limit of groups in flight adapted',
+        );
       }
     }
   }

@@ -159,14 +159,14 @@ export class ReplicaEngine implements Engine {
   }
 
   place(): EnginePlace {
-    const [replica] = this.#replicas.filter(({ isUp }) => isUp).sort((a, b) => a.groups - b.groups);
+    const [replica] = this.#replicas.filter(({ isUp }) => isUp).sort((a, b) => a.placed - b.placed);
     if (replica === undefined) throw new Error(this.trouble);
-    replica.groups++;
+    replica.placed++;
     return {
       generate: (version, request, limitMs, signal) =>
         this.#generate(replica, version, request, limitMs, signal),
       [Symbol.dispose]: () => {
-        replica.groups--;
+        replica.placed--;
       },
     };
   }

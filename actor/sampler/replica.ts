@@ -60,8 +60,8 @@ const proofMs = 120_000; // one token; the first call may compile kernels
  * reproduced the canary of its version, and must do so again whenever it may have lost it.
  */
 export class Replica {
-  /** The number of groups that are placed here. */
-  groups = 0;
+  /** The groups that sample here now. */
+  placed = 0;
   #release: string | undefined;
   #reason: string | undefined;
   #missedChecks = 0;
