@@ -26,7 +26,7 @@ export async function readHistory(
 ): Promise<History> {
   const seen = new AbortController();
   const steps = new Map<number, StepEvent>();
-  const made = new Set<number>(); // versions
+  const made = new Set<number>(); // versions, by steps
   const evals: EvalEvent[] = [];
   let newest: StepEvent | undefined;
   for await (const event of events.read(seen.signal)) {
@@ -35,7 +35,10 @@ export async function readHistory(
       made.add(event.version);
       newest = event;
     } else if (event.kind === 'eval') evals.push(event);
-    else if (event.kind === 'version' && event.version === announced) break;
+    else if (event.kind === 'checkpoint') {
+      // A number whose step was undone before its weights were published is given again, to restored weights.
+      for (const { from } of event.checkpoint.rewinds ?? []) made.delete(from);
+    } else if (event.kind === 'version' && event.version === announced) break;
   }
   seen.abort();
   const kept = [...steps.values()].filter(({ step }) => step <= until);

@@ -20,7 +20,14 @@ import type { Checkpoint, SavedState } from '../../shared/wire/ledger.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { gate, silent } from '../support/broker.js';
-import { evalResult, rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
+import {
+  checkpoint,
+  evalResult,
+  rollout,
+  rolloutGroup,
+  scoredGroup,
+  ticket,
+} from '../support/messages.js';
 
 describe('the idle clock', () => {
   it('the idle clock counts only time without work in flight, by its cause', async () => {
@@ -297,6 +304,26 @@ describe('the history of a run', () => {
     // Version 4 is that of step 1, published again.
     assert.deepEqual(history.evals, [evaluated(0), evaluated(4), evaluated(5)]);
     assert.deepEqual([...history.undoneVersions], [2, 3, 6]);
+  });
+
+  it('the history keeps the evaluation of restored weights that got the number of an undone step', async () => {
+    const rewinds = [{ from: 3, to: 2 }];
+    const events: RunEvent[] = [
+      { v: 1, at: 0, kind: 'version', version: 0 },
+      ...[step(1, 0.1), step(2, 0.2)],
+      { v: 1, at: 2, kind: 'version', version: 2 },
+      step(3, 0.3), // the learner dies before it publishes version 3
+      { v: 1, at: 9, kind: 'checkpoint', checkpoint: checkpoint({ step: 2, version: 2, rewinds }) },
+      { v: 1, at: 9, kind: 'version', version: 3 },
+      evaluated(3),
+      { v: 1, at: 9, kind: 'version', version: 4 },
+    ];
+    const read = async function* () {
+      for (const event of events) yield await Promise.resolve(event);
+    };
+    const history = await readHistory({ read } as never, 4, 2);
+    assert.deepEqual(history.evals, [evaluated(3)]);
+    assert.deepEqual([...history.undoneVersions], []);
   });
 
   it('the first evaluation is that of the weights which the run began with', () => {
