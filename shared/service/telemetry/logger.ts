@@ -1,4 +1,4 @@
-import { pino, type Logger, type LoggerOptions } from 'pino';
+import { pino, type Level, type Logger, type LoggerOptions } from 'pino';
 import { PermanentError, UserError } from '../../base/errors.js';
 import type { Environment } from '../config.js';
 import { atExit, LogStream } from './log-stream.js';
@@ -17,7 +17,8 @@ const secretFields = [
   'authorization',
 ];
 
-const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'];
+const levels = pino.levels.values as Readonly<Record<Level, number>>;
+const logLevels = [...Object.keys(levels), 'silent'];
 
 /** @throws {UserError} if `LOG_LEVEL` names no level. */
 export function checkLogLevel(env: Environment): void {
@@ -87,8 +88,6 @@ function limitOf(level: number): RepetitionLimit | undefined {
   if (level < levels.info || level >= levels.fatal) return undefined;
   return level < levels.warn ? { inFull: 200, perSecond: 20 } : { inFull: 20, perSecond: 1 };
 }
-
-const levels = { info: 30, warn: 40, fatal: 60 };
 
 type LogArguments = readonly unknown[];
 
