@@ -8,7 +8,7 @@ import {
   type ExampleSource,
   type LeftOut,
 } from '../../shared/tasks/examples/training-examples.js';
-import type { Task } from '../../shared/tasks/task.js';
+import type { NoSolution, Task } from '../../shared/tasks/task.js';
 import type { FittedConfig } from '../config.js';
 import { batchOf } from '../settings/supervised.js';
 import { EpochOrder } from '../tickets/curriculum.js';
@@ -33,6 +33,7 @@ export class BatchPlan {
   readonly #order: EpochOrder;
   readonly #end: number; // place after the last example
   readonly #lengths: (number | undefined)[] = []; // tokens, by the index of the example; 0: left out
+  readonly #made = new Map<number, Example | NoSolution>(); // by index, until its batch is taken; the solver is slow
 
   constructor(options: BatchPlanOptions) {
     const { seed, examples, epochs } = options;
@@ -62,9 +63,12 @@ export class BatchPlan {
   /** The examples from one place to another, without those that are left out. */
   examplesIn(start: number, end: number): Example[] {
     const { examples } = this.#options;
-    return Array.from({ length: end - start }, (_, i) =>
-      examples.at(this.#order.problemAt(start + i)),
-    ).filter((made) => isExample(made));
+    return Array.from({ length: end - start }, (_, i) => {
+      const index = this.#order.problemAt(start + i);
+      const made = this.#made.get(index) ?? examples.at(index);
+      this.#made.delete(index);
+      return made;
+    }).filter((made) => isExample(made));
   }
 
   /** Number of batches from a place to the end of the run; Infinity without a limit of epochs. */
@@ -76,7 +80,10 @@ export class BatchPlan {
       return Math.max(0, Math.ceil(((1 - leftOutShare) * (this.#end - start)) / batch.size));
     }
     let steps = 0;
-    for (let place = start, end; (end = this.endOf(place)) > place; steps++) place = end;
+    for (let place = start, end; (end = this.endOf(place)) > place; steps++) {
+      place = end;
+      this.#made.clear(); // all examples together may take much memory
+    }
     return steps;
   }
 
@@ -85,6 +92,7 @@ export class BatchPlan {
     const known = this.#lengths[index];
     if (known !== undefined) return known;
     const made = this.#options.examples.at(index);
+    this.#made.set(index, made);
     return (this.#lengths[index] = isExample(made) ? made.tokens.length : 0);
   }
 }

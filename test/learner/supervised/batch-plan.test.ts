@@ -52,6 +52,18 @@ describe('the batches of a run on examples', () => {
     );
   });
 
+  it('each example is made once for the first epoch, though it is asked for its length first', () => {
+    for (const by of ['examples', 'tokens'] as const) {
+      const { size, at } = examplesOf([3, 1, 4, 1, 5, 0, 2, 6]);
+      const made: number[] = [];
+      const watched = (index: number) => (made.push(index), at(index));
+      const batch = { by, size: by === 'examples' ? 3 : 9 };
+      const plan = new BatchPlan({ examples: { size, at: watched }, batch, epochs: 1, seed: 0 });
+      assert.equal(stepsOf(plan).flat().length, 7);
+      assert.deepEqual(made.toSorted(), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+  });
+
   it('a batch has at most as many tokens as it may, unless a single example has more', () => {
     fc.assert(
       fc.property(lengths, fc.integer({ min: 1, max: 30 }), (sizes, size) => {
