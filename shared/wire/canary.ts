@@ -8,7 +8,6 @@ const Place = z.tuple([
   z.int().nonnegative(), // index of the text
   z.int().positive(), // index of the token in it
 ]);
-export type Place = z.infer<typeof Place>;
 
 /**
  * The logprobs that the trainer's weights of one version give to a few tokens of fixed texts. A sampler that has

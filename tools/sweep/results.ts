@@ -58,12 +58,6 @@ export class Results {
     await rename(`${path}.partial`, path);
   }
 
-  /** Names of all stored results, also of runs that are no longer planned. */
-  async names(): Promise<string[]> {
-    const files = await readdir(this.folder).catch(() => []);
-    return files.flatMap((file) => /^(.+)\.json$/.exec(file)?.[1] ?? []).sort();
-  }
-
   #path(name: string): string {
     return join(this.folder, `${name}.json`);
   }
