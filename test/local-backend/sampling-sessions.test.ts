@@ -1,38 +1,54 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import type { z } from 'zod';
 import type { CheckpointStore } from '../../local-backend/checkpoint-store.js';
 import { FutureStore } from '../../local-backend/futures.js';
 import type { OperationResult } from '../../local-backend/operation-result.js';
 import { SamplingSessions } from '../../local-backend/sampling-sessions.js';
 import type { SamplingCalls } from '../../local-backend/sampling-worker.js';
+import type { Scores, ScoringJob } from '../../local-backend/scored-texts.js';
 import { Sessions } from '../../local-backend/sessions.js';
+import type { TrainingCalls } from '../../local-backend/training-worker.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../shared/model/model-writer.js';
 import type { WorkerCalls } from '../../shared/service/worker-calls.js';
 import { SampleRequest } from '../../shared/tinker/sampling-api.js';
 import { tinySizes } from '../support/tiny-model.js';
 
-/** The rollouts that the sampling thread is asked for together, if a client wants 100 of a model of this size. */
-async function samplesTogether(intermediateSize: number): Promise<number[]> {
+/** What the threads are asked for, if a client wants this of a model of this size. */
+async function callsFor(
+  intermediateSize: number,
+  wanted: Partial<z.input<typeof SampleRequest>>,
+): Promise<{ sampled: number[]; scored: number[] }> {
   const config = parseModelConfig(qwen3ConfigText({ ...tinySizes, intermediateSize }), 'config');
   const model = { name: 'base', directory: { path: 'nowhere', config, digest: 'digest' } };
-  const counts: number[] = [];
+  const calls = { sampled: [] as number[], scored: [] as number[] }; // rollouts, tokens
   const sample: SamplingCalls['sample'] = ({ jobs }) => {
-    counts.push(...jobs.map(({ count }) => count));
+    calls.sampled.push(...jobs.map(({ count }) => count));
     return Promise.resolve(jobs.map(() => []));
   };
-  const call = (_name: string, input: never) => sample(input) as Promise<never>;
-  const worker = { depth: 0, call } as unknown as WorkerCalls<SamplingCalls>;
+  const score = ({ texts, k }: ScoringJob): Promise<Scores[]> => {
+    calls.scored.push(...texts.map(({ tokens }) => tokens.length));
+    const top = { k, tokens: new Int32Array(), logprobs: new Float32Array() };
+    return Promise.resolve(
+      texts.map(({ tokens, from }) => ({ logprobs: new Float32Array(tokens.length - from), top })),
+    );
+  };
+  const thread = (own: (input: never) => unknown): unknown => ({
+    ...{ depth: 0, call: (_name: string, input: never) => own(input) },
+  });
+  const sampler = thread(sample) as WorkerCalls<SamplingCalls>;
+  const trainer = thread(score) as WorkerCalls<TrainingCalls>;
   const futures = new FutureStore<OperationResult>();
   const store = {} as unknown as CheckpointStore; // the base model is in none
   const clients = new Sessions();
-  const sessions = new SamplingSessions(model, clients, store, futures, () => worker);
+  const sessions = new SamplingSessions(model, clients, store, futures, () => sampler, trainer);
   const { id } = sessions.open(clients.create(), { checkpoint: undefined, isInflight: false }, 0);
   const request = SampleRequest.parse({
     sampling_session_id: id,
     prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4] }] },
     sampling_params: { max_tokens: 2 },
-    num_samples: 100,
+    ...wanted,
   });
   const outcome = await futures.wait(
     sessions.sample(request),
@@ -40,12 +56,16 @@ async function samplesTogether(intermediateSize: number): Promise<number[]> {
     new AbortController().signal,
   );
   assert(outcome?.isOk);
-  return counts;
+  return calls;
 }
 
 describe('the sampling sessions of the local backend', () => {
   it('the backend samples at most 64 rollouts of a large model together, and more of a small one', async () => {
-    assert.deepEqual(await samplesTogether(24), [100]);
-    assert.deepEqual(await samplesTogether(172_000), [64, 36]);
+    assert.deepEqual((await callsFor(24, { num_samples: 100 })).sampled, [100]);
+    assert.deepEqual((await callsFor(172_000, { num_samples: 100 })).sampled, [64, 36]);
+  });
+
+  it('the thread that trains scores prompts, since it has the weights', async () => {
+    assert.deepEqual(await callsFor(24, { prompt_logprobs: true }), { sampled: [1], scored: [2] });
   });
 });
