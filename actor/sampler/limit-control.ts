@@ -17,7 +17,7 @@ interface Sample {
 /** An epoch has this many samples at least, and lasts this long. */
 const leastSamples = 5;
 const leastMs = 10_000;
-/** Time for the groups in flight to become as many as a new limit allows; then there are too few tickets. */
+/** Time for the groups in flight to become as many as a higher limit allows; then there are too few tickets. */
 const settleMs = 60_000;
 
 /** Moves the limit of groups in flight by what the engine's servers count. An engine that does not count its tokens leaves it as it is. */
@@ -40,11 +40,8 @@ export class LimitControl {
     const atMs = this.now();
     const sample = { atMs, active: this.limit.active, servers };
     const [first] = this.#samples;
-    if (first !== undefined && first.servers.length !== servers.length) this.#samples = [];
-    if (!isReached([sample], this.limit.now)) {
-      // The groups of the limit before end, or tickets are scarce.
-      if (atMs - this.#movedAtMs < settleMs) return;
-    }
+    if (first !== undefined && !areAlike(first, sample, this.limit.now)) this.#samples = [];
+    if (!isReached([sample], this.limit.now) && atMs - this.#movedAtMs < settleMs) return;
     this.#samples.push(sample);
     if (!suffice(this.#samples)) return;
     const epoch = epochOf(this.#samples, this.limit.now);
@@ -77,6 +74,7 @@ function epochOf(samples: readonly Sample[], limit: number): Epoch | undefined {
   const usages = samples.flatMap(({ servers }) => servers.flatMap(({ kvUsage }) => kvUsage ?? []));
   return {
     isReached: isReached(samples, limit),
+    isDraining: isDraining(last, limit),
     tokensPerSecond,
     waitingShare: waiting / Math.max(1, running + waiting),
     hasPreempted: totalOf(last.servers, 'preemptions') > totalOf(first.servers, 'preemptions'),
@@ -84,10 +82,20 @@ function epochOf(samples: readonly Sample[], limit: number): Epoch | undefined {
   };
 }
 
-/** Whether about as many groups were in flight as the limit allows. */
+/** Whether two samples may be of one epoch. */
+function areAlike(a: Sample, b: Sample, limit: number): boolean {
+  return a.servers.length === b.servers.length && isDraining(a, limit) === isDraining(b, limit);
+}
+
+/** Whether about as many groups were in flight as the limit allows, or still more. */
 function isReached(samples: readonly Sample[], limit: number): boolean {
   const mean = samples.reduce((sum, { active }) => sum + active, 0) / samples.length;
-  return mean >= 0.9 * limit && mean <= limit;
+  return mean >= 0.9 * limit;
+}
+
+/** Whether groups of a higher limit before are still in flight. */
+function isDraining({ active }: Sample, limit: number): boolean {
+  return active > limit;
 }
 
 function totalOf(servers: readonly EngineMetrics[], figure: keyof EngineMetrics): number {

@@ -3,50 +3,77 @@ import { describe, it } from 'node:test';
 import { GroupLimit } from '../../../actor/group-limit.js';
 import { LimitControl, type MetricsReading } from '../../../actor/sampler/limit-control.js';
 import { continueSearch, type Epoch, startSearch } from '../../../actor/sampler/limit-search.js';
-import { createRandom } from '../../../shared/base/random.js';
+import { createRandom, type Random } from '../../../shared/base/random.js';
 import { readEngineMetrics, sglangMetrics } from '../../../shared/engine/engine-metrics.js';
+import { lognormalSeconds } from '../../../tools/simulate/trace.js';
 
 const groupSize = 16;
 const lookMs = 2_000;
-const groupMs = 20_000; // mean
 
-/** An engine whose throughput is proportional to the groups in flight until its knee. */
+/** An engine whose throughput is proportional to the sequences in flight until its knee. */
 interface Simulated {
-  knee: number; // groups
+  knee: number; // sequences, in groups
   /** Beyond the knee: sequences wait, lose their place in the cache, or share the same throughput. */
   readonly beyond: 'queue' | 'preemptions' | 'saturation';
   readonly noise?: number; // of the throughput, relative
   tickets?: number; // groups that there are
+  /** Seconds of the answers of a group while the engine is below its knee. */
+  readonly answers?: (random: Random) => number[];
+}
+
+/** All answers of a group last 10 to 30 s. */
+function alike(random: Random): number[] {
+  return new Array<number>(groupSize).fill(20 * (0.5 + random.next()));
+}
+
+/** Each answer has a length of its own, 100 s in the mean and with a long tail. */
+function longTailed(random: Random): number[] {
+  const draw = lognormalSeconds(100 * Math.exp(-0.5), 1);
+  return Array.from({ length: groupSize }, () => draw(random));
+}
+
+/** A group that holds its place until its last answer has ended. */
+interface HeldGroup {
+  readonly place: Disposable;
+  left: number; // answers
 }
 
 /** An actor whose limit follows a simulated engine. */
-function simulated(engine: Simulated, start = 8, most = 256) {
+function simulated(engine: Simulated, start = 8, most = 256, seed = 'limit') {
   const limit = new GroupLimit(start, most);
-  let [clock, tokens, preempted] = [0, 0, 0];
+  let [clock, tokens, preempted, usedMs] = [0, 0, 0, 0];
   const control = new LimitControl(limit, () => clock);
-  const random = createRandom('limit');
-  const held: { readonly place: Disposable; readonly endsAt: number }[] = []; // groups, the oldest first
+  const random = createRandom(seed);
+  const { answers = alike } = engine;
+  let waiting: { readonly group: HeldGroup; left: number }[] = []; // `left` in seconds, below the knee
+  let running: typeof waiting = [];
   const history: number[] = [];
   const { signal } = new AbortController();
   const look = async () => {
-    const wanted = Math.min(limit.now, engine.tickets ?? Infinity);
-    while ((held[0]?.endsAt ?? Infinity) <= clock) held.shift()!.place[Symbol.dispose]();
-    while (held.length < wanted) {
-      const endsAt = clock + groupMs * (0.5 + random.next());
-      held.push({ place: await limit.enter(signal), endsAt });
+    while (limit.active < Math.min(limit.now, engine.tickets ?? Infinity)) {
+      const group = { place: await limit.enter(signal), left: groupSize };
+      waiting.push(...answers(random).map((left) => ({ group, left })));
     }
-    held.sort((a, b) => a.endsAt - b.endsAt);
-    const useful = Math.min(held.length, engine.knee);
-    const over = held.length - useful;
-    const isThrashing = engine.beyond === 'preemptions' && over > 0;
-    const noise = 1 + (engine.noise ?? 0) * (2 * random.next() - 1);
-    tokens += (100 * useful * noise * lookMs * (isThrashing ? 0.8 : 1)) / 1_000;
+    const knee = groupSize * engine.knee;
+    const free =
+      engine.beyond === 'queue' ? Math.max(0, Math.floor(knee) - running.length) : Infinity;
+    running.push(...waiting.slice(0, free));
+    waiting = waiting.slice(free);
+    const isThrashing = engine.beyond === 'preemptions' && running.length > knee;
     if (isThrashing) preempted++;
+    const useful = Math.min(running.length, knee) * (isThrashing ? 0.8 : 1);
+    const noise = 1 + (engine.noise ?? 0) * (2 * random.next() - 1);
+    usedMs += (useful / knee) * lookMs;
+    tokens += (6 * useful * noise * lookMs) / 1_000;
+    const seconds = ((useful / running.length) * lookMs) / 1_000;
+    for (const answer of running) {
+      answer.left -= seconds;
+      if (answer.left <= 0 && --answer.group.left === 0) answer.group.place[Symbol.dispose]();
+    }
+    running = running.filter(({ left }) => left > 0);
     clock += lookMs;
-    const isQueueing = engine.beyond === 'queue';
     const metrics: MetricsReading = {
-      running: groupSize * (isQueueing ? useful : held.length),
-      waiting: isQueueing ? groupSize * over : 0,
+      ...{ running: running.length, waiting: waiting.length },
       ...{ kvUsage: 0.5, kvTokens: undefined, preemptions: preempted, generatedTokens: tokens },
       ...{ promptTokens: undefined, startedAt: undefined, readAtMs: clock },
     };
@@ -61,11 +88,18 @@ function simulated(engine: Simulated, start = 8, most = 256) {
       for (let i = 0; i < (60_000 * minutes) / lookMs; i++) await look();
       return history.slice(from);
     },
+    /** Minutes of its largest throughput that were used so far. */
+    usedMinutes: () => usedMs / 60_000,
   };
 }
 
 const median = (values: readonly number[]) =>
   [...values].sort((a, b) => a - b)[values.length >> 1]!;
+
+const calm: Epoch = {
+  ...{ isReached: true, isDraining: false, tokensPerSecond: 100, waitingShare: 0 },
+  ...{ hasPreempted: false, kvUsage: undefined },
+};
 
 describe('the search for the number of groups in flight', () => {
   for (const beyond of ['queue', 'preemptions', 'saturation'] as const) {
@@ -99,6 +133,24 @@ describe('the search for the number of groups in flight', () => {
     });
   }
 
+  for (const beyond of ['saturation'] as const) {
+    it(`the limit stays near a knee where answers last 100 s with a long tail and more groups bring ${beyond}, and loses little throughput`, async () => {
+      // A group that has just begun has 16 sequences in flight, one in the mean 3.9, so 98 groups have 384.
+      const [knee, groups] = [24, 98];
+      for (const seed of ['1', '2', '3']) {
+        const engine = { knee, beyond, noise: 0.03, answers: longTailed };
+        const { run, usedMinutes } = simulated(engine, 8, 256, seed);
+        await run(40);
+        const before = usedMinutes();
+        const settled = await run(80);
+        const far = settled.filter((limit) => limit < groups / 1.5 || limit > groups * 1.5).length;
+        assert(far <= settled.length / 20, `${far} of ${settled.length} limits are far off`);
+        const lost = 1 - (usedMinutes() - before) / 80;
+        assert(lost < 0.1, `${lost} of the throughput is lost with seed ${seed}`);
+      }
+    });
+  }
+
   it('the limit stays where it is while there are fewer tickets than it allows', async () => {
     const { run } = simulated({ knee: 100, beyond: 'queue', tickets: 5 });
     assert.deepEqual(new Set(await run(20)), new Set([8]));
@@ -113,21 +165,31 @@ describe('the search for the number of groups in flight', () => {
   });
 
   it('a queue lowers the limit at once, by the share of the sequences that waited, and preemptions by a step', () => {
-    const calm: Epoch = {
-      ...{ isReached: true, tokensPerSecond: 100, waitingShare: 0, hasPreempted: false },
-      kvUsage: undefined,
-    };
     const search = { ...startSearch(100), step: 1.25 };
     assert.equal(continueSearch(search, { ...calm, waitingShare: 0.3 }, 256).limit, 70);
     assert.equal(continueSearch(search, { ...calm, hasPreempted: true }, 256).limit, 80);
     assert.equal(continueSearch(search, { ...calm, waitingShare: 0.05 }, 256).limit, 125);
   });
 
+  it('while groups of a higher limit are in flight, only a loss of throughput ends a comparison', () => {
+    const from = { limit: 100, tokensPerSecond: 100, epochs: 1 };
+    const search = { ...startSearch(50), direction: -1, from } as const;
+    const draining = { ...calm, isDraining: true };
+    const unsure = { ...draining, tokensPerSecond: 95 };
+    for (const epoch of [unsure, { ...unsure, waitingShare: 0.5 }]) {
+      assert.deepEqual(continueSearch(search, epoch, 256), search);
+    }
+    const { limit, direction, rest } = continueSearch(
+      search,
+      { ...draining, tokensPerSecond: 60 },
+      256,
+    );
+    assert.deepEqual([limit, direction], [100, 1]);
+    assert(rest > 0);
+  });
+
   it('the limit does not rise while the cache of keys and values is nearly full', () => {
-    const full: Epoch = {
-      ...{ isReached: true, tokensPerSecond: 100, waitingShare: 0, hasPreempted: false },
-      kvUsage: 0.95,
-    };
+    const full = { ...calm, kvUsage: 0.95 };
     const { limit } = continueSearch(startSearch(8), full, 256);
     assert(limit < 8);
     assert(continueSearch(startSearch(8), { ...full, kvUsage: 0.5 }, 256).limit > 8);
