@@ -68,15 +68,12 @@ function epochOf(samples: readonly Sample[], limit: number): Epoch | undefined {
     return sum + (rate >= 0 ? rate : NaN);
   }, 0);
   if (last.servers.length === 0 || !Number.isFinite(tokensPerSecond)) return undefined;
-  const sum = (figure: 'running' | 'waiting') =>
-    samples.reduce((total, { servers }) => total + totalOf(servers, figure), 0);
-  const [running, waiting] = [sum('running'), sum('waiting')];
   const usages = samples.flatMap(({ servers }) => servers.flatMap(({ kvUsage }) => kvUsage ?? []));
   return {
     isReached: isReached(samples, limit),
     isDraining: isDraining(last, limit),
     tokensPerSecond,
-    waitingShare: waiting / Math.max(1, running + waiting),
+    waitingShare: Math.min(...samples.map(waitingShare)),
     hasPreempted: totalOf(last.servers, 'preemptions') > totalOf(first.servers, 'preemptions'),
     kvUsage: usages.length === 0 ? undefined : Math.max(...usages),
   };
@@ -96,6 +93,11 @@ function isReached(samples: readonly Sample[], limit: number): boolean {
 /** Whether groups of a higher limit before are still in flight. */
 function isDraining({ active }: Sample, limit: number): boolean {
   return active > limit;
+}
+
+function waitingShare({ servers }: Sample): number {
+  const waiting = totalOf(servers, 'waiting');
+  return waiting / Math.max(1, totalOf(servers, 'running') + waiting);
 }
 
 function totalOf(servers: readonly EngineMetrics[], figure: keyof EngineMetrics): number {

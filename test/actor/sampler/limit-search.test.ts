@@ -4,7 +4,11 @@ import { GroupLimit } from '../../../actor/group-limit.js';
 import { LimitControl, type MetricsReading } from '../../../actor/sampler/limit-control.js';
 import { continueSearch, type Epoch, startSearch } from '../../../actor/sampler/limit-search.js';
 import { createRandom, type Random } from '../../../shared/base/random.js';
-import { readEngineMetrics, sglangMetrics } from '../../../shared/engine/engine-metrics.js';
+import {
+  readEngineMetrics,
+  sglangMetrics,
+  vllmMetrics,
+} from '../../../shared/engine/engine-metrics.js';
 import { lognormalSeconds } from '../../../tools/simulate/trace.js';
 
 const groupSize = 16;
@@ -133,7 +137,7 @@ describe('the search for the number of groups in flight', () => {
     });
   }
 
-  for (const beyond of ['saturation'] as const) {
+  for (const beyond of ['queue', 'saturation'] as const) {
     it(`the limit stays near a knee where answers last 100 s with a long tail and more groups bring ${beyond}, and loses little throughput`, async () => {
       // A group that has just begun has 16 sequences in flight, one in the mean 3.9, so 98 groups have 384.
       const [knee, groups] = [24, 98];
@@ -164,11 +168,24 @@ describe('the search for the number of groups in flight', () => {
     assert.equal(few.at(-1), 1);
   });
 
-  it('a queue lowers the limit at once, by the share of the sequences that waited, and preemptions by a step', () => {
+  it('a queue lowers the limit at once, by the share of the sequences that waited beyond the usual one, and preemptions by a step', () => {
     const search = { ...startSearch(100), step: 1.25 };
-    assert.equal(continueSearch(search, { ...calm, waitingShare: 0.3 }, 256).limit, 70);
+    assert.equal(continueSearch(search, { ...calm, waitingShare: 0.35 }, 256).limit, 80);
     assert.equal(continueSearch(search, { ...calm, hasPreempted: true }, 256).limit, 80);
     assert.equal(continueSearch(search, { ...calm, waitingShare: 0.05 }, 256).limit, 125);
+  });
+
+  it('a queue that dissolves within an epoch does not lower the limit', async () => {
+    const limit = new GroupLimit(8, 16);
+    let clock = 0;
+    const control = new LimitControl(limit, () => clock);
+    for (let i = 0; i < 8; i++) await limit.enter(new AbortController().signal);
+    for (const waiting of [200, 150, 100, 50, 0, 0]) {
+      clock += lookMs;
+      const text = `vllm:num_requests_running 128\nvllm:num_requests_waiting ${waiting}\nvllm:generation_tokens_total ${clock}\n`;
+      control.look([{ ...readEngineMetrics(text, vllmMetrics), readAtMs: clock }]);
+    }
+    assert.equal(limit.now, 16);
   });
 
   it('while groups of a higher limit are in flight, only a loss of throughput ends a comparison', () => {
