@@ -33,6 +33,11 @@ const nothing = [undefined, undefined, undefined];
 
 const replays = [0, 0.5, 0.8];
 
+const corrections = [
+  ...['truncated', 'by sequence', 'decoupled ppo', 'mask: icepop', 'dro'],
+  ...['importance sampling', 'mask: sequence', 'mask: geometric', 'ppo'],
+];
+
 const loops = [
   ...['default', 'adoption between groups', 're-read on adoption', 'no refill', 'replay 0.5'],
 ];
@@ -148,16 +153,25 @@ const tables: readonly ResultTable[] = [
     section: 'the corrections',
     experiment: 'corrections',
     head: ['correction', 'solved', 'greedily', 'in 4 tries', 'KL', 'effective samples', 'entropy'],
-    rows: [
-      ...['truncated', 'by sequence', 'decoupled ppo', 'mask: icepop', 'dro'],
-      ...['importance sampling', 'mask: sequence', 'mask: geometric', 'ppo'],
-    ].map((correction) => ({
+    rows: corrections.map((correction) => ({
       label: correction,
       choice: { correction },
       measures: [
         ...['solved', 'solved greedily', 'solved in 4 tries'],
         ...['KL', 'effective samples', 'entropy at the end'],
       ],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the differences by correction',
+    experiment: 'corrections',
+    isOfDifferences: true,
+    head: ['points more than truncated', 'temperature 1'],
+    rows: corrections.slice(1).map((correction) => ({
+      label: correction,
+      choice: { correction },
+      measures: ['solved'],
     })),
   },
   {
