@@ -12,11 +12,11 @@ import {
   softmax,
   transpose,
 } from './graph/operators.js';
-import { adaptedMatrices, samplingLora, type AdaptedModules } from './lora-graph.js';
+import { samplingLora, type AdaptedModules } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { sampleToken } from './sampling-graph.js';
 import { head, transformer } from './transformer.js';
-import { withInputs, type WeightSource } from './weight-source.js';
+import type { WeightSource } from './weight-source.js';
 
 /*
  * Sampling groups has two parts. First each prompt is read once, and every rollout's first token is drawn. Then
@@ -77,8 +77,8 @@ function cacheOutput(
 
 /**
  * Inputs: `tokens` [groups, perGroup, time], the newest of each row, in `steps` one; `positions` [batch, time]; but in
- * `steps` `ends` [draws], after which of all batch · time tokens each token is drawn; the inputs of sampling; those of
- * an adapter, which is merged into the matrices if the layers are stacked. Texts are padded at their ends, which no token before sees.
+ * `steps` `ends` [draws], after which of all batch · time tokens each token is drawn; the inputs of sampling and LoRA.
+ * Texts are padded at their ends, which no token before sees.
  *
  * But in `prompts`, what is there already: `rows` [batch], the rows of the previous step that they continue; `groups`
  * [groups], the indices of their prompts among all; `prompt_bias` [all, 1, 1, 1, prompt], -∞ on padding; the caches.
@@ -103,9 +103,8 @@ export function samplingGraph(
   const positions = graph.input('positions', 'int64', ['batch', time]);
   const ends = time === 1 ? undefined : graph.input('ends', 'int64', ['draws']);
   const past = part === 'prompts' ? undefined : pastInputs(graph, config, layout);
-  const isMerged = layout.isStacked; // of a small model, where an adapter's own products are a quarter of a step
-  const lora = isMerged ? undefined : samplingLora(graph, config, modules);
-  const weights = (isMerged ? withInputs(source, adaptedMatrices(config, modules)) : source)(graph);
+  const lora = samplingLora(graph, config, modules);
+  const weights = source(graph);
   const scale = graph.float(1 / Math.sqrt(headDim));
   const bias =
     time === 1

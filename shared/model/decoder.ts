@@ -5,6 +5,7 @@ import type { Graph } from './graph/graph.js';
 import { Grid, indices, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
 import { floats, OrtTensor, release, Session, type Feeds } from './graph/session.js';
 import {
+  adaptedMatrices,
   adaptedModules,
   loraFeeds,
   mergingGraph,
@@ -23,7 +24,7 @@ import {
 } from './rollout-draft.js';
 import { StopStringMatcher } from './stop-strings.js';
 import type { Tokenizer } from './tokenizer.js';
-import { frozen, type WeightSource } from './weight-source.js';
+import { frozen, withInputs, type WeightSource } from './weight-source.js';
 
 /** A policy version to sample with. Its adapter must not change after its first use. */
 export interface Policy {
@@ -258,12 +259,14 @@ export class Decoder {
     const isSmallModel = this.#layout.isStacked;
     const open = (graph: Graph) =>
       Session.create(graph, this.#threads, { keepsFreed: isSmallModel });
-    const sampling = (part: SamplingPart) =>
-      open(samplingGraph(this.config, source, modules, this.#layout, part));
     if (!isSmallModel) {
-      const both = await sampling('both');
+      const both = await open(samplingGraph(this.config, source, modules, this.#layout, 'both'));
       return { prompts: both, steps: both, merging: undefined };
     }
+    // An adapter's own products would be a fifth of a step, so it is merged into the matrices.
+    const merged = withInputs(source, adaptedMatrices(this.config, modules));
+    const sampling = (part: SamplingPart) =>
+      open(samplingGraph(this.config, merged, [], this.#layout, part));
     return {
       prompts: await sampling('prompts'),
       steps: await sampling('steps'),
