@@ -2,7 +2,7 @@
 
 python3 docs/experiments/reasoning_gym.py OUT
 
-Needs `pip install reasoning-gym==0.1.25` or that package and sympy alone. The same seeds give the same file.
+Needs `pip install reasoning-gym==0.1.25`, or that package without its own and numpy and sympy. The same seeds give the same file.
 """
 
 import json

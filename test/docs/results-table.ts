@@ -38,6 +38,11 @@ const corrections = [
   ...['importance sampling', 'mask: sequence', 'mask: geometric', 'ppo'],
 ];
 
+const batches = [
+  ...['16', '16, by root', '32', '32, by root', '64', '64, no format reward'],
+  ...['128', '128, by root'],
+];
+
 const loops = [
   ...['default', 'adoption between groups', 're-read on adoption', 'no refill', 'replay 0.5'],
 ];
@@ -87,6 +92,35 @@ const tables: readonly ResultTable[] = [
       choice: { arm },
       measures: ['solved', 'greedily', 'in 4 tries', 'in 64 tries'],
     })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the base by temperature',
+    experiment: 'base-temperature',
+    head: ['temperature', 'one try', 'in 4 tries', 'in 16 tries', 'in 64 tries'],
+    rows: [1, 1.3, 1.6, 2, 2.5, 3].map((temperature) => ({
+      label: String(temperature),
+      choice: { model: 'base' },
+      measures: ['solved', 'in 4 tries', 'in 16 tries', 'in 64 tries'].map(
+        (name) => `${name} at ${temperature}`,
+      ),
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the problems of reasoning-gym',
+    experiment: 'reasoning-gym',
+    head: ['', 'before', 'solved', 'greedily', 'in 4 tries', 'staleness', 'KL'],
+    rows: [
+      {
+        label: 'reasoning-gym',
+        choice: { problems: 'reasoning-gym' },
+        measures: [
+          ...['before', 'solved', 'solved greedily', 'solved in 4 tries'],
+          ...['staleness', 'KL'],
+        ],
+      },
+    ],
   },
   {
     page: 'docs/experiments.md',
@@ -173,6 +207,34 @@ const tables: readonly ResultTable[] = [
       choice: { correction },
       measures: ['solved'],
     })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the batches',
+    experiment: 'batch-size',
+    head: ['groups', 'steps', 'solved', 'greedily', 'noise', 'entropy', 'groups with signal'],
+    rows: batches.map((groups) => ({
+      label: groups,
+      choice: { groups },
+      measures: [
+        ...['steps', 'solved', 'solved greedily', 'noise of the gradient norm'],
+        ...['entropy at the end', 'groups with signal at the end'],
+      ],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the differences by batch',
+    experiment: 'batch-size',
+    isOfDifferences: true,
+    head: ['points more than with 64 groups', 'temperature 1', 'greedily'],
+    rows: batches
+      .filter((groups) => groups !== '64')
+      .map((groups) => ({
+        label: groups,
+        choice: { groups },
+        measures: ['solved', 'solved greedily'],
+      })),
   },
   {
     page: 'docs/experiments.md',
