@@ -2,10 +2,12 @@
 
 python3 docs/experiments/reasoning_gym.py OUT
 
-Needs `pip install reasoning-gym==0.1.25`, or that package without its own and numpy and sympy. The same seeds give the same file.
+Needs `pip install reasoning-gym==0.1.25`, or that package with `--no-deps` and numpy, sympy and PyYAML. It takes some minutes. The same
+seeds give the same file; it appears under its name when it is complete.
 """
 
 import json
+import os
 import sys
 from importlib.metadata import distribution
 from types import ModuleType
@@ -33,7 +35,9 @@ def problems(seed, count):
         index += 1
 
 
-with open(sys.argv[1], "w", encoding="utf-8") as out:
+partial = f"{sys.argv[1]}.partial"
+with open(partial, "w", encoding="utf-8") as out:
     for seed, count in ((1, HELD_OUT), (2, TRAIN)):
         for problem in problems(seed, count):
             print(json.dumps({"nums": problem["numbers"], "target": problem["target"]}), file=out)
+os.replace(partial, sys.argv[1])
