@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sha256 } from '../../shared/base/bytes.js';
 import { offbeatCli, runOffbeat } from '../support/offbeat.js';
 import { processesWith } from '../support/processes.js';
 
@@ -107,6 +108,22 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     const { out: text } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder);
     assert.match(text, /2 runs, 1 of them done/);
     await writeFile(path, result);
+  });
+
+  it('a sweep repeats a run whose file of problems has changed, but not one whose file is gone', async () => {
+    const problems = join(folder, 'problems.jsonl');
+    await write({ settings: { ...experiment.settings, dataset: 'problems.jsonl' } });
+    const plan = async () => (await runOffbeat(['sweep', 'e.json', '--dry-run'], folder)).out;
+    const name = /1-s3-[0-9a-f]{6}/.exec(await plan())![0];
+    const result = await readFile(out('results', (await finishedRuns())[0]!), 'utf8');
+    await writeFile(problems, 'one');
+    const kept = { ...(JSON.parse(result) as object), name, dataDigest: sha256('one') };
+    await writeFile(out('results', `${name}.json`), JSON.stringify(kept));
+    assert.match(await plan(), /2 runs, 1 of them done/);
+    await writeFile(problems, 'another');
+    assert.match(await plan(), /2 runs, 0 of them done/);
+    await rm(problems);
+    assert.match(await plan(), /2 runs, 1 of them done/);
   });
 
   it('a sweep names a failed run and the reason, and fails', async () => {

@@ -2,6 +2,7 @@ import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { z } from 'zod';
+import { sha256 } from '../../shared/base/bytes.js';
 import { UserError } from '../../shared/base/errors.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
@@ -17,6 +18,7 @@ export const RunResult = z.strictObject({
   settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
   samplesPerStep: z.int().positive(),
   modelDigest: z.string(), // of the model that the run began with
+  dataDigest: z.string().optional(), // of the files of its problems and examples, if there are any
   reason: z.string(), // why it ended: max_steps, max_minutes, diverged, …
   seconds: z.number().nonnegative(), // from its first process to its last
   finishedAt: z.iso.datetime(),
@@ -86,6 +88,15 @@ export async function publishedResults(folder: string): Promise<RunResult[]> {
       return RunResult.parse(JSON.parse(json));
     }),
   );
+}
+
+/** The SHA-256 of the files that a run with these settings would read its problems and examples from now; none if there are none. */
+export async function digestOfData(settings: RunResult['settings']): Promise<string | undefined> {
+  const names = [settings['dataset'], settings['data']].filter((name) => typeof name === 'string');
+  // Other values, such as `generator` or the name of a dataset on the hub, are no files.
+  const files = await Promise.all(names.map((name) => readFile(name).catch(() => undefined)));
+  const digests = files.flatMap((file) => (file === undefined ? [] : [sha256(file)]));
+  return digests.length === 0 ? undefined : digests.join(' ');
 }
 
 const Began = z.looseObject({ model: z.looseObject({ digest: z.string() }) });

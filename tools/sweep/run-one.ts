@@ -14,7 +14,7 @@ import { asFlags } from '../../cli/up/up-config.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
 import { isIn, type PlannedRun } from './plan.js';
 import type { FurtherEvaluation } from './sweep-file.js';
-import { readRunFolder, type RunResult } from './results.js';
+import { digestOfData, readRunFolder, type RunResult } from './results.js';
 import type { Environment } from '../../shared/service/config.js';
 
 export interface RunOneOptions {
@@ -45,6 +45,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   const { runsDir, further } = options;
   const folder = join(runsDir, run.name);
   await rm(folder, { recursive: true, force: true });
+  const dataDigest = await digestOfData(run.settings);
   const startedAt = performance.now();
   const place = [`--run=${run.name}`, `--runs-dir=${runsDir}`];
   await runOffbeat(run, ['up', ...place, ...quiet, ...asFlags(run.settings)], options);
@@ -65,6 +66,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
     v: 2,
     ...run,
     ...found,
+    ...(dataDigest !== undefined && { dataDigest }),
     furtherEvals,
     seconds,
     finishedAt: new Date().toISOString(),

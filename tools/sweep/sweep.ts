@@ -16,7 +16,7 @@ import { lockFolder } from '../../cli/folder-lock.js';
 import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
-import { publishResult, Results, type RunResult } from './results.js';
+import { digestOfData, publishResult, Results, type RunResult } from './results.js';
 import { forgetWeights, evaluationsOf, RunFailed, runOne } from './run-one.js';
 import { columnsOf, readSweepFile, type Sweep } from './sweep-file.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
@@ -61,7 +61,7 @@ export function sweepHelp(): string {
   return `offbeat sweep FILE: makes the runs of an experiment, one after another, and writes a report.
 
 The file describes which settings are varied, with which seeds, until when, and what is measured. A
-finished run is not repeated unless its settings or its model changed: after an interruption the same
+finished run is not repeated unless its settings, its model or a file of its data changed: after an interruption the same
 command continues. The folder of the experiment has report.html, report.md, plot.svg and the result of each run.
 
 ${describeFlags(SweepConfig.shape, sweepService)}
@@ -173,7 +173,10 @@ function timeLeft(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunR
   return `; about ${formatSeconds(left * seconds)} for the others`;
 }
 
-/** The stored results that have every evaluation, of runs that would begin with the same model now. */
+/**
+ * The stored results that have every evaluation, of runs that would begin with the same model and data now. Files of data that
+ * are gone say nothing against a result.
+ */
 async function finished(
   planned: readonly PlannedRun[],
   results: Results,
@@ -188,7 +191,9 @@ async function finished(
     const digest = digests.get(path) ?? (await readModelDirectory(path)).digest;
     digests.set(path, digest);
     const isWhole = evaluationsOf(run, further).every(({ name }) => name in result.furtherEvals);
-    if (result.modelDigest === digest && isWhole) done.set(run.name, result);
+    const data = await digestOfData(run.settings);
+    const isSameData = data === undefined || data === result.dataDigest;
+    if (result.modelDigest === digest && isSameData && isWhole) done.set(run.name, result);
   }
   return done;
 }
