@@ -61,8 +61,9 @@ export function sweepHelp(): string {
   return `offbeat sweep FILE: makes the runs of an experiment, one after another, and writes a report.
 
 The file describes which settings are varied, with which seeds, until when, and what is measured. A
-finished run is not repeated unless its settings, its model or a file of its data changed: after an interruption the same
-command continues. The folder of the experiment has report.html, report.md, plot.svg and the result of each run.
+finished run is not repeated unless its settings, its model or a file of its data changed: after an
+interruption the same command continues. The folder of the experiment has report.html, report.md,
+plot.svg and the result of each run.
 
 ${describeFlags(SweepConfig.shape, sweepService)}
 `;
