@@ -33,6 +33,8 @@ const nothing = [undefined, undefined, undefined];
 
 const replays = [0, 0.5, 0.8];
 
+const hardProblems = ['4 numbers', '4 numbers, replay 0.5', '3 and 4 numbers'];
+
 const corrections = [
   ...['truncated', 'by sequence', 'decoupled ppo', 'mask: icepop', 'dro'],
   ...['importance sampling', 'mask: sequence', 'mask: geometric', 'ppo'],
@@ -58,7 +60,10 @@ const tables: readonly ResultTable[] = [
       {
         label: 'before, at temperature 2',
         choice: { arm: 'RL' },
-        measures: [...before.map(() => undefined), 'base in 64 tries at 2'],
+        measures: [
+          ...['base at 2', undefined, 'base in 4 tries at 2', 'base in 16 tries at 2'],
+          'base in 64 tries at 2',
+        ],
       },
       { label: 'after ten minutes of RL', choice: { arm: 'RL' }, measures: after },
       { label: 'synchronous, 180 steps', choice: { arm: 'synchronous' }, measures: after },
@@ -260,6 +265,20 @@ const tables: readonly ResultTable[] = [
       label: `${100 * replay} %`,
       choice: { replay: String(replay) },
       measures: ['solved'],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the hard problems',
+    experiment: 'hard',
+    head: ['trained on', 'before', 'before, in 16 tries', 'solved', 'greedily', 'in 4 tries'],
+    rows: hardProblems.map((problems) => ({
+      label: problems,
+      choice: { problems },
+      measures: [
+        ...['before', 'before in 16 tries'],
+        ...['solved', 'solved greedily', 'solved in 4 tries'],
+      ],
     })),
   },
   {
