@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { identityName, runAccount } from '../shared/broker/permissions.js';
 import { makeOutputFolder } from '../shared/base/make-folder.js';
-import { string, int } from '../shared/service/config-fields.js';
+import { string, int, listOf } from '../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../shared/service/config.js';
 import { describeFlags } from '../shared/service/config-help.js';
 import { UserError } from '../shared/base/errors.js';
@@ -36,15 +36,14 @@ export const NatsConfig = z
         'how many actors: they are called actor-0, actor-1, …, as pods of a StatefulSet are.',
       ),
     evalActors: int.min(0).max(256).default(0).describe('and eval-actor-0, …'),
-    tlsHosts: z
-      .string()
+    tlsHosts: listOf(z.string())
       .regex(
         /^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/,
         'expected names or addresses, separated by commas',
       )
       .optional()
       .describe(
-        'host names and addresses of the server; if given, it gets a certificate for them.',
+        'host names and addresses of the server, separated by commas; if given, it gets a certificate for them.',
       ),
     tlsFolder: string
       .optional()

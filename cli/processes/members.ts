@@ -228,9 +228,10 @@ export function learnerMember(
         'backend-url': places.backend.url,
         // Our own backend is started at the same time.
         ...(config.backendUrl === undefined && {
-          'trainer-class': 'fp32',
           'start-patience-seconds': String(config.readySeconds),
         }),
+        ...(config.backendUrl === undefined &&
+          settings['trainerClass'] === undefined && { 'trainer-class': 'fp32' }),
         // No other actors are expected; one that joins all the same asks.
         ...(config.sampler === 'tinker' &&
           settings['publishAdapters'] === undefined && { 'publish-adapters': 'asked' }),

@@ -69,7 +69,7 @@ export const UpConfig = z.object({
   adapterSources: adapterSources
     .optional()
     .describe(
-      'where the actors may fetch adapters from besides NATS; a folder of --adapter-store, and with link the address of ' +
+      'where the actors may fetch adapters from besides NATS, separated by commas; a folder of --adapter-store, and with link the address of ' +
         'the backend, are among them by themselves.',
     ),
   segmentTokens: int

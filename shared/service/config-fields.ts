@@ -11,12 +11,26 @@ export const natsAddress = z.url({
   error: 'expected nats://host:port',
 });
 export const httpAddress = z.url({ protocol: /^https?$/, error: 'expected http://host:port' });
+
+/** A setting of several values, separated by commas; its flag may also be given once for each. */
+export function listOf<Text extends z.ZodString>(text: Text): Text {
+  return text.meta({ isList: true });
+}
+
+/** Whether a setting was made by {@link listOf}. */
+export function isList(schema: unknown): boolean {
+  if (schema instanceof z.ZodDefault || schema instanceof z.ZodOptional) {
+    return isList(schema.unwrap());
+  }
+  if (schema instanceof z.ZodPipe) return isList(schema.in);
+  return schema instanceof z.ZodType && schema.meta()?.['isList'] === true;
+}
+
 /** Addresses separated by commas. */
-export const engineAddresses = z
-  .string()
-  .refine((text) => addressesIn(text).every((address) => httpAddress.safeParse(address).success), {
-    error: 'expected http://host:port, or several separated by commas',
-  });
+export const engineAddresses = listOf(z.string()).refine(
+  (text) => addressesIn(text).every((address) => httpAddress.safeParse(address).success),
+  { error: 'expected http://host:port, or several separated by commas' },
+);
 
 /** The addresses of {@link engineAddresses}, without a slash at the end. */
 export function addressesIn(text: string): string[] {

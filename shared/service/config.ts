@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { nearest } from '../base/nearest.js';
+import { isList } from './config-fields.js';
 import { withoutMark } from '../base/read-json.js';
 import type { KnownFlag } from './npm-flags.js';
 import { isMissing, plainWords } from '../base/plain-words.js';
@@ -16,7 +17,8 @@ export type Environment = Readonly<Record<string, string | undefined>>;
  * `maxSteps` in the file that `--config` or `LEARNER_CONFIG` names.
  *
  * Booleans are flags without a value (`--json`), also `--no-json`; in the environment `true` or
- * `false`. Everything else arrives as text, so number fields use `z.coerce.number()`.
+ * `false`. Everything else arrives as text, so number fields use `z.coerce.number()`. The flag of a
+ * list may be repeated; any other flag may not be given with two different values.
  *
  * @param nameOf how the user can set a key that no file sets.
  * @throws {ConfigError} listing all problems, under the names that the user knows.
@@ -30,7 +32,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
 ): z.infer<z.ZodObject<Shape>> {
   const problems: string[] = [];
   const keys = Object.keys(schema.shape);
-  const flags = parseFlags(argv, keys, (key) => isBoolean(schema.shape[key]), problems);
+  const flags = parseFlags(argv, schema.shape, problems);
   const path = flags.get('config') ?? env[environmentName(service, 'config')];
   if (flags.get('config') === '') problems.push('--config needs a value');
   const file = typeof path === 'string' && path !== '' ? readFile(path, keys, problems) : {};
@@ -120,27 +122,35 @@ function shown(key: string, value: unknown): string {
 
 function parseFlags(
   argv: readonly string[],
-  keys: readonly string[],
-  isSwitch: (key: string) => boolean,
+  shape: z.core.$ZodShape,
   problems: string[],
 ): Map<string, string | boolean> {
-  const byFlag = new Map([...keys, 'config'].map((key) => [kebab(key), key]));
+  const byFlag = new Map([...Object.keys(shape), 'config'].map((key) => [kebab(key), key]));
+  const isSwitch = (key: string) => isBoolean(shape[key]);
   const flags = new Map<string, string | boolean>();
+  const set = (key: string, value: string | boolean) => {
+    const before = flags.get(key);
+    if (before === undefined) flags.set(key, value);
+    else if (isList(shape[key])) flags.set(key, `${String(before)},${String(value)}`);
+    else if (isSwitch(key) ? asBoolean(before) !== asBoolean(value) : before !== value) {
+      problems.push(givenTwice(key, isSwitch(key) ? undefined : [before, value]));
+    }
+  };
   for (let i = 0; i < argv.length; i++) {
     const word = argv[i]!;
     const [, name = '', inline] = /^--([a-z0-9-]+)(?:=(.*))?$/s.exec(word) ?? [];
     const positive = byFlag.get(name);
     const negative = name.startsWith('no-') ? byFlag.get(name.slice(3)) : undefined;
     if (positive !== undefined && isSwitch(positive)) {
-      flags.set(positive, inline ?? true);
+      set(positive, inline ?? true);
     } else if (positive !== undefined) {
       const value = inline ?? argv[++i];
       if (value === undefined || (inline === undefined && /^--[a-z]/.test(value))) {
         problems.push(`--${name} needs a value`);
         if (value !== undefined) i--;
-      } else flags.set(positive, value);
+      } else set(positive, value);
     } else if (negative !== undefined && isSwitch(negative)) {
-      flags.set(negative, false);
+      set(negative, false);
     } else {
       const switchBefore = /^--[a-z0-9-]+$/.exec(argv[i - 1] ?? '')?.[0];
       const [, meant, more] = /^--?([A-Za-z][\w-]*)(=.*)?$/s.exec(word) ?? [];
@@ -158,6 +168,14 @@ function parseFlags(
     }
   }
   return flags;
+}
+
+/** @param values undefined: it is a switch. */
+function givenTwice(key: string, values: readonly unknown[] | undefined): string {
+  const flag = `--${kebab(key)}`;
+  if (values === undefined) return `${flag} is switched on and off; remove one of the two`;
+  const found = isSecret(key) ? ['two values'] : values.map((value) => shown(key, value));
+  return `${flag} is given twice, with ${found.join(' and ')}; it takes one value, so remove one of the two`;
 }
 
 const readableAtOnce = 12;

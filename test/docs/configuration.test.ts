@@ -2,7 +2,9 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { describe, it } from 'node:test';
+import type { z } from 'zod';
 import { LearnerConfig } from '../../learner/config.js';
+import { isList } from '../../shared/service/config-fields.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { objectivePage, updatedObjective } from './losses-table.js';
@@ -46,6 +48,22 @@ describe('the page on configuration', async () => {
     const meanings = [...page.matchAll(/^\| `--[a-z0-9-]+` .*\| +(.*?) +\|$/gm)];
     assert(meanings.length > 100);
     for (const [row, meaning] of meanings) assert.match(meaning!, /\w{2}/, row);
+  });
+
+  it('the flag of a setting can be repeated if its values are separated by commas, and no other', () => {
+    const shapes = [...Object.values(commandSettings), ...learnerSettings].map(
+      ({ shape }) => shape,
+    );
+    const fields = shapes.flatMap((shape) => Object.entries(shape));
+    const lists = fields.filter(([, field]) => isList(field)).map(([key]) => key);
+    const described = fields.filter(([, field]) => {
+      return (field as z.ZodType).description?.includes('separated by commas');
+    });
+    assert.deepEqual(
+      lists,
+      described.map(([key]) => key),
+    );
+    assert(lists.includes('engineUrl'));
   });
 
   it('the page on configuration has every environment variable that is not a setting', async () => {

@@ -181,14 +181,14 @@ describe('offbeat up on a disk that was full before', { timeout: 120_000 }, () =
 
 describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
   const small =
-    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=0 --checkpoint-every-steps=1'.split(
+    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=0'.split(
       ' ',
     );
 
   it('offbeat up reports a full disk, waits, continues when there is space, and on a full disk ends at once when asked to', async (context) => {
     const disk = await smallDisk(context, 120_000_000);
     if (disk === undefined) return;
-    await using up = await UpProcess.start(small, {
+    await using up = await UpProcess.start([...small, '--checkpoint-every-steps=1'], {
       folder: disk.folder,
       run: disk.folder.replace(/.*offbeat-up-/, 'up-'), // by which its processes are found
     });

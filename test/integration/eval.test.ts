@@ -14,7 +14,7 @@ import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
 
 const small =
-  '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=6 --eval-samples=2 --actors=1'.split(
+  '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-samples=2 --actors=1'.split(
     ' ',
   );
 
@@ -22,12 +22,16 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
   let up: UpProcess;
   let evals: EvalResult[]; // by the run itself, of versions 0 and 3
   const evaluate = (...flags: string[]) => {
-    const same = [`--run=${up.run}`, '--problems=6', '--samples=2', '--actors=1', '--json'];
-    return runOffbeat(['eval', ...same, ...flags], up.folder);
+    const same = [`--run=${up.run}`, '--samples=2', '--actors=1', '--json'];
+    const isOwnChoice = flags.some((flag) => flag.startsWith('--problems='));
+    return runOffbeat(
+      ['eval', ...same, ...(isOwnChoice ? [] : ['--problems=6']), ...flags],
+      up.folder,
+    );
   };
 
   before(async () => {
-    up = await UpProcess.start([...small, '--max-steps=3', '--json']);
+    up = await UpProcess.start([...small, '--eval-problems=6', '--max-steps=3', '--json']);
     assert.equal(await up.ended(), 0, up.err);
     const lines = (await up.read('evals.jsonl')).trimEnd().split('\n');
     evals = lines.map((line) => JSON.parse(line) as EvalResult);

@@ -13,9 +13,10 @@ import { UpProcess } from '../support/up-process.js';
 describe('offbeat up', { timeout: 480_000 }, () => {
   // The embedded model, so that groups have variance; steps take a second.
   const small =
-    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=4 --eval-samples=1 --actors=1'.split(
+    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=4 --eval-samples=1'.split(
       ' ',
     );
+  const lone = [...small, '--actors=1'];
 
   it('offbeat up trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
     const flags = ['--max-steps=6', '--lease-seconds=5', '--json', '--actors=2'];
@@ -56,7 +57,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
   });
 
   it('offbeat up serves a page and at Ctrl-C saves a checkpoint, prints a summary and leaves no process', async () => {
-    await using up = await UpProcess.start([...small, '--max-minutes=30']);
+    await using up = await UpProcess.start([...lone, '--max-minutes=30']);
     await up.says(/step \d/);
     const [, address] = /dashboard at (\S+)/.exec(up.out)!;
     const page = await fetch(address!).then((response) => response.text());
@@ -81,7 +82,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
   });
 
   it('a killed offbeat up leaves no process', async () => {
-    await using up = await UpProcess.start([...small, '--max-minutes=30']);
+    await using up = await UpProcess.start([...lone, '--max-minutes=30']);
     await up.says(/services are ready/);
     assert(up.processes().length >= 6);
     up.child.kill('SIGKILL');
@@ -91,7 +92,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
 
   it('offbeat up continues with balanced ticket counts whichever of its processes is killed', async () => {
     const flags = ['--max-minutes=30', '--lease-seconds=5', '--json'];
-    await using up = await UpProcess.start([...small, ...flags]);
+    await using up = await UpProcess.start([...lone, ...flags]);
     // nats-server itself is a child of the shell that ties it to the launcher.
     for (const [name, ...words] of [
       ['learner', 'cli.js learner'],
@@ -113,7 +114,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
   });
 
   it('offbeat up --resume continues the run and refuses other settings', async () => {
-    await using first = await UpProcess.start([...small, '--max-minutes=30']);
+    await using first = await UpProcess.start([...lone, '--max-minutes=30']);
     await first.trainsOn();
     first.child.kill('SIGINT');
     assert.equal(await first.ended(), 130, first.err);
@@ -157,7 +158,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
 
   it('offbeat up gives up a diverging run and reports its last checkpoint', async () => {
     const wild = ['--learning-rate=10', '--stop-kl=0.01', '--stop-patience=1', '--max-steps=50'];
-    await using up = await UpProcess.start([...small, ...wild]);
+    await using up = await UpProcess.start([...lone, ...wild]);
     assert.equal(await up.ended(), 3, up.out + up.err);
     assert.match(up.out, /given up:[^]* diverged +at step \d+: .*; step \d+ is saved/);
     assert.deepEqual(up.processes(), []);
@@ -169,7 +170,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
       '--api-key=tml-test',
       `--model-dir=${embeddedModelPath}`,
     ];
-    await using up = await UpProcess.start([...small, ...backend, '--max-steps=1']);
+    await using up = await UpProcess.start([...lone, ...backend, '--max-steps=1']);
     assert.equal(await up.ended(), 2, up.out + up.err);
     assert.match(up.err, /^no Tinker server .*http:\/\/127\.0\.0\.1:9/m);
     assert(!existsSync(up.path('.')));

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
-import { int, number, string } from '../../shared/service/config-fields.js';
+import { int, listOf, number, string } from '../../shared/service/config-fields.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { type Environment, flagsOf, loadConfig } from '../../shared/service/config.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
@@ -11,7 +11,7 @@ import { policies, type PolicyName } from './policies.js';
 import { lognormalSeconds, measuredSeconds, readSeconds, Trace } from './trace.js';
 
 const policyNames = Object.keys(policies) as PolicyName[];
-const commaSeparated = string.transform((text) => text.split(','));
+const commaSeparated = listOf(string).transform((text) => text.split(','));
 
 /** The defaults are a step of 8 groups of 16 answers with a long tail. */
 export const SimulateConfig = z.object({

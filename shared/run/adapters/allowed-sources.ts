@@ -2,6 +2,7 @@ import { realpath } from 'node:fs/promises';
 import { isAbsolute, normalize, relative, sep } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../../base/errors.js';
+import { listOf } from '../../service/config-fields.js';
 
 /** An address under which everything may be fetched. */
 interface AllowedAddress {
@@ -16,7 +17,7 @@ interface Sources {
 }
 
 /** The setting: addresses and absolute folders, separated by commas. */
-export const adapterSources = z.string().refine((text) => parse(text) !== undefined, {
+export const adapterSources = listOf(z.string()).refine((text) => parse(text) !== undefined, {
   error:
     'expected addresses such as https://adapters.example or https://*.example/run/, and absolute folders, separated by commas',
 });

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { kebab } from '../../service/config.js';
-import { number, int } from '../../service/config-fields.js';
+import { number, int, listOf } from '../../service/config-fields.js';
 import { dataSpec, readData, sourceOf } from '../data/data.js';
 import { datasetOf, splitRows, type Dataset } from '../dataset.js';
 import { chooseTemplate } from '../prompt-template.js';
@@ -15,12 +15,11 @@ import { solutionText } from './solution.js';
 const { numbers, maxNumber, minTarget, maxTarget, trainSize, rehearsal } = embeddedDataset;
 
 const generatorSettings = {
-  numbers: z
-    .string()
+  numbers: listOf(z.string())
     .regex(/^[2-6](,[2-6])*$/, 'expected numbers from 2 to 6, separated by commas, as in 3,4')
     .optional()
     .describe(
-      `how many numbers a generated problem may have, such as 3,4; default ${numbers.join(',')}.`,
+      `how many numbers a generated problem may have, separated by commas, such as 3,4; default ${numbers.join(',')}.`,
     ),
   minNumber: int
     .positive()

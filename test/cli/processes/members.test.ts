@@ -150,14 +150,19 @@ describe('the actors of a run', () => {
   });
 
   it('the processes of a run with the embedded backend get fp32 as its arithmetic', async () => {
-    const classes = async (flags: Partial<UpConfig>) => {
+    const classes = async (flags: Partial<UpConfig>, settings = {}) => {
       const config = { ...UpConfig.parse({}), sampler: 'tinker' as const, ...flags };
-      const members = [learnerMember(config, places, {}), workerMembers(config, places).at(-1)!];
+      const members = [
+        learnerMember(config, places, settings),
+        workerMembers(config, places).at(-1)!,
+      ];
       const commands = await Promise.all(members.map(({ command }) => command()));
       return commands.flatMap(({ args }) => args.filter((word) => word.includes('-class=')));
     };
     assert.deepEqual(await classes({}), ['--trainer-class=fp32', '--sampler-class=fp32']);
     assert.deepEqual(await classes({ backendUrl: 'http://127.0.0.1:3' }), []);
+    const chosen = ['--trainer-class=bf16', '--sampler-class=fp32'];
+    assert.deepEqual(await classes({}, { trainerClass: 'bf16' }), chosen);
   });
 
   it('the learner waits for the backend that is started beside it, as long as all processes may take', async () => {

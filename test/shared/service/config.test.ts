@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { z } from 'zod';
 import { batching, OffPolicyBound, settingsOf } from '../../../shared/run/hyperparameters.js';
-import { int } from '../../../shared/service/config-fields.js';
+import { engineAddresses, int, listOf } from '../../../shared/service/config-fields.js';
 import { loadConfig } from '../../../shared/service/config.js';
 import { complaintOf } from '../../support/complaint.js';
 
@@ -55,6 +55,50 @@ describe('a configuration', () => {
     const env = { LEARNER_VERBOSE: 'true' };
     assert.equal(load(['--max-steps', '1'], env).verbose, true);
     assert.equal(load(['--no-verbose', '--max-steps', '1'], env).verbose, false);
+  });
+
+  it('a configuration joins the values of a list whose flag is repeated', () => {
+    const Lists = z.object({
+      engineUrl: engineAddresses.optional().describe('servers.'),
+      sizes: listOf(z.string())
+        .transform((text) => text.split(',').map(Number))
+        .pipe(z.array(z.int()))
+        .default([9]),
+    });
+    const [a, b, c] = ['http://a:1', 'http://b:1', 'http://c:1'] as const;
+    const read = (...argv: string[]) => loadConfig(Lists, 'actor', argv, { ACTOR_ENGINE_URL: c });
+    assert.equal(read(`--engine-url=${a}`, '--engine-url', b).engineUrl, `${a},${b}`);
+    assert.equal(read(`--engine-url=${a},${b}`, '--engine-url', c).engineUrl, `${a},${b},${c}`);
+    assert.equal(read().engineUrl, c);
+    assert.deepEqual(read('--sizes=1', '--sizes=2,3').sizes, [1, 2, 3]);
+  });
+
+  it('a configuration refuses two values for a flag that takes one, with both of them', () => {
+    assert.equal(
+      complaint(['--max-steps=7', '--max-steps', '8']),
+      'learner cannot start:\n  - --max-steps is given twice, with "7" and "8"; it takes one value, so remove one of the two',
+    );
+    assert.match(
+      complaint(['--max-steps=7', '--verbose', '--no-verbose']),
+      /- --verbose is switched on and off; remove one of the two$/,
+    );
+    const keys = ['--api-key=tml-first', '--api-key=tml-second'];
+    assert.match(
+      complaint(['--max-steps=7', ...keys]),
+      /--api-key is given twice, with two values;/,
+    );
+    assert.doesNotMatch(complaint(['--max-steps=7', ...keys]), /first|second/);
+    assert.match(complaint(['--config=a.json', '--config=b.json']), /--config is given twice/);
+  });
+
+  it('a configuration accepts a flag that repeats the same value', () => {
+    const { maxSteps, verbose } = load([
+      '--max-steps=7',
+      '--max-steps=7',
+      '--verbose',
+      '--verbose=true',
+    ]);
+    assert.deepEqual([maxSteps, verbose], [7, true]);
   });
 
   it('a configuration treats an empty variable as unset', () => {
