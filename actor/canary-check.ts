@@ -3,7 +3,7 @@ import { coarser, type Arithmetic } from '../shared/base/arithmetic.js';
 import { PermanentError } from '../shared/base/errors.js';
 import { bandOf, compareCanary } from '../shared/rl/canary.js';
 import { canaryDigest, type Certificate } from '../shared/wire/canary.js';
-import type { ActorLease } from '../shared/wire/actor-lease.js';
+import type { CanaryRefusal } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Sampler, ComputeLogprobs } from './sampler/sampler.js';
 
@@ -28,10 +28,19 @@ export class CanaryNotReproduced extends PermanentError {
 
   constructor(
     message: string,
-    readonly finding: Omit<NonNullable<ActorLease['refused']>, 'attempts'>,
+    readonly finding: Omit<CanaryRefusal, 'attempts'>,
   ) {
     super(message);
   }
+}
+
+/** @param before the refusal until now: attempts at the same version are counted. */
+export function refusalOf(
+  finding: CanaryNotReproduced['finding'],
+  before: CanaryRefusal | undefined,
+): CanaryRefusal {
+  const attempts = before?.version === finding.version ? before.attempts : 0;
+  return { ...finding, attempts: attempts + 1 };
 }
 
 /** Has what samples reproduce the canary of each version that it loads, and remembers the result for the certificates of groups. */

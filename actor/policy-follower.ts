@@ -9,7 +9,7 @@ import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import { CanaryNotReproduced, type CanaryCheck } from './canary-check.js';
+import { CanaryNotReproduced, refusalOf, type CanaryCheck } from './canary-check.js';
 import { isSamePolicy, supersedes, type FirstToken } from './publications.js';
 import type { Sampler } from './sampler/sampler.js';
 
@@ -263,8 +263,7 @@ export class PolicyFollower {
 
   /** Until a version passes, no ticket is sampled: those of other versions would be by the same sampler. */
   #stop({ finding, message }: CanaryNotReproduced): void {
-    const before = this.#refused?.version === finding.version ? this.#refused.attempts : 0;
-    this.#refused = { ...finding, attempts: before + 1 };
+    this.#refused = refusalOf(finding, this.#refused);
     this.#mistrust.abort(new Error(message));
     this.#changes.notify();
   }

@@ -37,6 +37,17 @@ const outages = new Counter({
   labelNames: ['engine', 'outage'],
 });
 
+const refusals = new Counter({
+  name: 'rl_actor_engine_refusals_total',
+  help: 'Attempts at which an engine server did not load a version or reproduce a canary, so that it went or stayed out of use.',
+  labelNames: ['engine', 'outage'],
+});
+
+/** Counts an attempt at which a server did not load a version or reproduce its canary. */
+export function reportRefusal(url: string, outage: Outage): void {
+  refusals.inc({ engine: url, outage });
+}
+
 /** Counts that a server went out of use; undefined: it came back. */
 export function reportOutage(url: string, outage: Outage | undefined): void {
   if (outage !== undefined) outages.inc({ engine: url, outage });
@@ -65,12 +76,13 @@ export function reportEngines(replicas: readonly Replica[], adapters: number): v
 
 /** @param slots adapters that the actor may have loaded at each server. */
 export function leaseOfReplica(replica: Replica, slots: number): EngineLease {
-  const { server, release, reason, metrics, provenAdapters: adapters } = replica;
+  const { server, release, reason, refused, metrics, provenAdapters: adapters } = replica;
   const { running, waiting, kvUsage: usage } = metrics ?? {};
   return {
     url: server.url.slice(0, 512),
     ...(release === undefined ? {} : { release: release.slice(0, 64) }),
     ...(reason === undefined ? {} : { trouble: reason.slice(0, 512) }),
+    ...(refused === undefined ? {} : { refused }),
     ...(running === undefined ? {} : { running: Math.round(running) }),
     ...(waiting === undefined ? {} : { waiting: Math.round(waiting) }),
     ...(usage === undefined ? {} : { kvUsage: usage }),

@@ -16,7 +16,7 @@ import type { EngineLease } from '../../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { type AdapterFolder, touchEveryMs } from './adapter-folder.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
-import { leaseOfReplica, reportEngines, reportOutage } from './engine-report.js';
+import { leaseOfReplica, reportEngines, reportOutage, reportRefusal } from './engine-report.js';
 import type { MetricsReading } from './limit-control.js';
 import { type HealthChecks, type ProvenAdapter, Replica } from './replica.js';
 
@@ -84,6 +84,9 @@ export class ReplicaEngine implements Engine {
             reportOutage(checked.server.url, outage);
             this.#report();
             this.#changes.notify();
+          },
+          onRefusal: (outage) => {
+            reportRefusal(checked.server.url, outage);
           },
         }),
     );

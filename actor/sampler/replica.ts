@@ -12,7 +12,9 @@ import {
 import { EngineDown } from '../../shared/engine/engine-http.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { CanaryRefusal } from '../../shared/wire/actor-lease.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
+import { CanaryNotReproduced, refusalOf } from '../canary-check.js';
 import type { Draw, ProveServer } from './engine.js';
 import { EngineWatch, type Outage } from './engine-watch.js';
 import type { MetricsReading } from './limit-control.js';
@@ -48,6 +50,8 @@ export interface ReplicaOptions {
   readonly now: () => number;
   /** Called when the server goes out of use or comes back. */
   readonly onChange: (outage: Outage | undefined) => void;
+  /** Called at each attempt at which the server does not load a version or reproduce its canary. */
+  readonly onRefusal: (outage: Outage) => void;
 }
 
 /** A busy server may miss one check. */
@@ -64,6 +68,7 @@ export class Replica {
   placed = 0;
   #release: string | undefined;
   #reason: string | undefined;
+  #refused: CanaryRefusal | undefined;
   #missedChecks = 0;
   #restingUntil = -Infinity; // a server that was refused is not asked before
   #checkedAt: number;
@@ -98,6 +103,11 @@ export class Replica {
   /** Why the server is not used; undefined if it is. */
   get reason(): string | undefined {
     return this.#reason;
+  }
+
+  /** The version whose canary it did not reproduce, if it is not used for that reason. */
+  get refused(): CanaryRefusal | undefined {
+    return this.#refused;
   }
 
   /** What it said of itself at the last check. */
@@ -182,7 +192,16 @@ export class Replica {
   /** Takes the server out of use because it does not load a version or reproduce its canary; it is asked again after a while. */
   refuse(error: unknown): void {
     this.#restingUntil = this.options.now() + (this.options.checks.refusedMs ?? usualRefusedMs);
-    this.#distrust(error instanceof PermanentError ? 'canary' : 'load', errorText(error));
+    const outage = error instanceof PermanentError ? 'canary' : 'load';
+    const reason = errorText(error);
+    const wasUp = this.isUp;
+    const before = this.#refused;
+    this.#distrust(outage, reason);
+    if (error instanceof CanaryNotReproduced) this.#refused = refusalOf(error.finding, before);
+    if (!wasUp) {
+      this.options.log.error({ url: this.server.url, outage, reason }, 'engine stays out of use');
+    }
+    this.options.onRefusal(outage);
   }
 
   /**
@@ -208,7 +227,7 @@ export class Replica {
     } catch (error) {
       if (signal.aborted || error instanceof UserError) throw error;
       if (!this.isUp && isFault(error)) this.refuse(error);
-      else if (!this.isUp) this.#reason = errorText(error);
+      else if (!this.isUp) this.#stayDown(errorText(error));
       else if (++this.#missedChecks >= maxMissedChecks) this.#distrust('down', errorText(error));
     }
   }
@@ -250,6 +269,7 @@ export class Replica {
     this.#release = version;
     this.#watch.restart(this.#metrics);
     this.#reason = undefined;
+    this.#refused = undefined;
     log.info({ url, release: version, adapters: this.#proven.size }, 'engine is in use again');
     onChange(undefined);
   }
@@ -340,9 +360,14 @@ export class Replica {
     const wasUp = this.isUp;
     this.#outages++;
     this.#proven.clear();
-    this.#reason = reason;
+    this.#stayDown(reason);
     if (!wasUp) return;
     this.options.log.error({ url: this.server.url, outage, reason }, 'engine is out of use');
     this.options.onChange(outage);
+  }
+
+  #stayDown(reason: string): void {
+    this.#reason = reason;
+    this.#refused = undefined;
   }
 }

@@ -1,3 +1,4 @@
+import { printable } from '../../shared/base/printable.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { percent, formatSeconds } from './summary.js';
@@ -102,11 +103,12 @@ function selectionText(why: 'selection' | 'solve_rate', groups: number, nats: nu
   return `in ${groups} groups ${what}; an honest actor shows this about once in e^${Math.floor(nats)} groups.`;
 }
 
-/** Reports that an actor does not sample, because its sampler does not have the policy that it should. */
+/** Reports that an actor, or a server of it, does not sample, because it does not have the policy that it should. */
 export function refusalText(event: Extract<RunEvent, { kind: 'refusal' }>): string {
-  const { actor, version, difference, band, place, mean, meanBand } = event;
+  const { actor, engine, version, difference, band, place, mean, meanBand } = event;
+  const where = engine === undefined ? '' : ` with ${printable(engine)}`;
   return (
-    `${actor} does not sample: it does not reproduce the canary of version ${version} (token ${place} is off by ` +
+    `${actor} does not sample${where}: it does not reproduce the canary of version ${version} (token ${place} is off by ` +
     `${difference.toPrecision(3)} nats, and ${band} is the most; on average they are off by ${mean.toPrecision(3)}, and ${meanBand} is ` +
     `the most). Its weights, its temperature or its arithmetic are not ` +
     "the policy's; its log has the details, and it tries again by itself."

@@ -1,11 +1,14 @@
 import { errorText } from '../../shared/base/errors.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { ActorLease } from '../../shared/wire/actor-lease.js';
+import type { ActorLease, CanaryRefusal } from '../../shared/wire/actor-lease.js';
 
-/** Reports the actors that do not reproduce the newest canary, in the log and in the run's events: each version of an actor once. */
+/**
+ * Reports the actors that do not reproduce the newest canary, and the servers of actors that do not reproduce one, in the log
+ * and in the run's events: each version of an actor or server once.
+ */
 export class RefusalReports {
-  readonly #reported = new Map<string, number>(); // version by actor
+  readonly #reported = new Map<string, number>(); // version by actor and server
 
   constructor(
     private readonly events: Pick<Broker['events'], 'emit'>,
@@ -14,17 +17,28 @@ export class RefusalReports {
 
   /** @param live the leases of live actors. */
   async report(live: readonly ActorLease[]): Promise<void> {
-    for (const { actor, refused } of live) {
-      if (refused === undefined || this.#reported.get(actor) === refused.version) continue;
-      const { attempts: _attempts, ...finding } = refused;
-      this.#reported.set(actor, refused.version);
-      this.log.error({ actor, ...finding }, 'actor does not reproduce the policy');
-      try {
-        await this.events.emit({ v: 1, at: Date.now(), kind: 'refusal', actor, ...finding });
-      } catch (caught) {
-        this.#reported.delete(actor);
-        this.log.debug({ reason: errorText(caught) }, 'refusal not reported');
+    for (const { actor, refused, engines = [] } of live) {
+      if (refused !== undefined) await this.#report({ actor }, refused);
+      for (const { url: engine, refused: byServer } of engines) {
+        if (byServer !== undefined) await this.#report({ actor, engine }, byServer);
       }
+    }
+  }
+
+  async #report(
+    by: { readonly actor: string; readonly engine?: string },
+    { attempts: _attempts, ...finding }: CanaryRefusal,
+  ): Promise<void> {
+    const key = `${by.actor} ${by.engine ?? ''}`;
+    if (this.#reported.get(key) === finding.version) return;
+    this.#reported.set(key, finding.version);
+    const what = by.engine === undefined ? 'actor' : 'engine';
+    this.log.error({ ...by, ...finding }, `${what} does not reproduce the policy`);
+    try {
+      await this.events.emit({ v: 1, at: Date.now(), kind: 'refusal', ...by, ...finding });
+    } catch (caught) {
+      this.#reported.delete(key);
+      this.log.debug({ reason: errorText(caught) }, 'refusal not reported');
     }
   }
 }

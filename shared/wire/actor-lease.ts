@@ -8,11 +8,24 @@ export type SamplerKind = z.infer<typeof SamplerKind>;
 
 const count = z.int().nonnegative();
 
+/** A version whose canary is not reproduced, by an actor or by one of its servers. */
+export const CanaryRefusal = z.strictObject({
+  version: z.int().nonnegative(),
+  attempts: z.int().positive(), // so far
+  difference: z.number().nonnegative(), // the largest, in nats
+  band: z.number().positive(), // of the largest
+  mean: z.number().nonnegative(), // difference over all tokens but the largest quarter, in nats
+  meanBand: z.number().positive(), // of the mean
+  place: z.int().nonnegative(), // index of the token in the canary
+});
+export type CanaryRefusal = z.infer<typeof CanaryRefusal>;
+
 /** A server that an actor samples with, as the actor sees it; what the server does not say is absent. */
 export const EngineLease = z.strictObject({
   url: z.string().max(512),
   release: z.string().max(64).optional(),
   trouble: z.string().max(512).optional(), // why it is not used; absent: it is
+  refused: CanaryRefusal.optional(), // absent: it is used, or not used for another reason
   running: count.optional(), // sequences that it decodes now, of all its clients
   waiting: count.optional(), // sequences that wait for room in its batch
   kvUsage: z.number().min(0).max(1).optional(), // share of its cache of keys and values
@@ -42,17 +55,7 @@ export const ActorLease = z.strictObject({
     .strictObject({ version: z.int().nonnegative(), seconds }) // since the publication
     .optional(), // absent: no version published since it started
   abandoned: z.partialRecord(WasteReason, count.max(mostTokens)).optional(), // tokens given up since it started; absent: none
-  refused: z // the newest version, whose canary it does not reproduce
-    .strictObject({
-      version: z.int().nonnegative(),
-      attempts: z.int().positive(), // so far
-      difference: z.number().nonnegative(), // the largest, in nats
-      band: z.number().positive(), // of the largest
-      mean: z.number().nonnegative(), // difference over all tokens but the largest quarter, in nats
-      meanBand: z.number().positive(), // of the mean
-      place: z.int().nonnegative(), // index of the token in the canary
-    })
-    .optional(), // absent: none
+  refused: CanaryRefusal.optional(), // the newest version, whose canary it reproduces nowhere, so that it does not sample; absent: none
   engines: z.array(EngineLease).max(64).optional(), // absent: it samples with no server that it watches
   lastSeenAt: z.number(), // ms since the epoch
 });

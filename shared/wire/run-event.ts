@@ -33,8 +33,9 @@ export const RunEvent = z.discriminatedUnion('kind', [
   }),
   z.strictObject({
     ...eventBase,
-    kind: z.literal('refusal'), // an actor does not reproduce a version's canary, so it does not sample
+    kind: z.literal('refusal'), // an actor or one of its servers does not reproduce a version's canary
     actor: z.string().min(1).max(128),
+    engine: z.string().max(512).optional(), // the server, which is out of use; absent: the actor, which does not sample
     version: z.int().nonnegative(),
     difference: z.number().nonnegative(), // the largest, in nats
     band: z.number().positive(), // of the largest

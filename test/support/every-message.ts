@@ -93,6 +93,7 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
       engines: [
         { url: 'http://gpu:8000', release: '0.32.0', running: 4, adapters: 2, slots: 6 },
         { url: 'http://gpu:8001', trouble: 'down', kvUsage: 0.5, adapters: 0, slots: 6 },
+        { url: 'http://gpu:8002', trouble: 'canary', refused, adapters: 0, slots: 6 },
       ],
     }),
   },
@@ -102,6 +103,7 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
     { kind: 'eval', result: evalResult() },
     { kind: 'quarantine', ...quarantine },
     { kind: 'refusal', actor: 'actor-1', ...finding },
+    { kind: 'refusal', actor: 'actor-1', engine: 'http://gpu:8000', ...finding },
     {
       kind: 'suspicion',
       actor: 'a',

@@ -3,12 +3,15 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { pino } from 'pino';
+import { register } from 'prom-client';
 import { CanaryCheck, CanaryNotReproduced } from '../../../actor/canary-check.js';
 import { AdapterFolder } from '../../../actor/sampler/adapter-folder.js';
 import type { Engine } from '../../../actor/sampler/engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import { EngineWatch } from '../../../actor/sampler/engine-watch.js';
 import { Replica } from '../../../actor/sampler/replica.js';
+import { TaskScope } from '../../../shared/base/task-scope.js';
 import { serverOf } from '../../../shared/engine/dialects.js';
 import { EngineDown } from '../../../shared/engine/engine-http.js';
 import { readEngineMetrics, vllmMetrics } from '../../../shared/engine/engine-metrics.js';
@@ -65,6 +68,7 @@ async function openReplica(twin: Twin, capacity: number | undefined = 6) {
     closing: closing.signal,
     now: () => clock,
     onChange: (outage) => outages.push(outage ?? 'back'),
+    onRefusal: () => undefined,
   });
   for (const each of wanted) await replica.bring(each, signal);
   const sent = twin.sent(sampling[kind]).length;
@@ -369,6 +373,52 @@ describe('several servers that must reproduce a canary', () => {
     const again = drawn(second);
     await Promise.all([1, 2].map(() => sampler.sample(groupRequest, policy, signal)));
     assert.equal(drawn(second), again + 1);
+  });
+
+  it('each further attempt of a server that does not reproduce a canary is logged, counted and in the lease', async () => {
+    await using first = await VllmTwin.start();
+    await using second = await VllmTwin.start();
+    const quick = { everyMs: 10, limitMs: 5_000, refusedMs: 10 };
+    const lines: { msg: string; url?: string; reason?: string }[] = [];
+    const log = pino(
+      { level: 'error' },
+      { write: (line) => lines.push(JSON.parse(line) as (typeof lines)[number]) },
+    );
+    await using opened = await openEngine([first.url, second.url], { checks: quick, log });
+    const { engine, adapters } = opened;
+    await using sampler = samplerOn(engine);
+    const canaries = new CanaryCheck(sampler, 'fp32');
+    const count = async () =>
+      (await register.getSingleMetric('rl_actor_engine_refusals_total')!.get()).values.find(
+        ({ labels }) => labels['engine'] === second.url && labels['outage'] === 'canary',
+      )?.value ?? 0;
+    second.confuses = () => 'r.v7.x';
+    const manifest = { ...adapters.manifest(1), canary: canaryOf(first, 1) };
+    await sampler.load(manifest, (...what) => canaries.require(manifest, ...what), signal);
+    const refused = () => engine.servers[1]!.refused;
+    assert.deepEqual([refused()?.version, refused()?.attempts, await count()], [1, 1, 1]);
+    assert(refused()!.difference > refused()!.band);
+
+    {
+      await using guarding = new TaskScope(signal); // ends too if a wait fails
+      guarding.start((ending) => sampler.guard(ending));
+      await until(() => (refused()?.attempts ?? 0) >= 3);
+      second.confuses = (adapter) => adapter;
+      await until(() => engine.servers[1]!.trouble === undefined);
+    }
+    assert.equal(refused(), undefined);
+    assert.deepEqual(
+      [engine.servers[0]!.refused, engine.servers[0]!.trouble],
+      [undefined, undefined],
+    );
+    const attempts = await count();
+    assert(attempts >= 3);
+    const again = lines.filter(({ msg }) => msg === 'engine stays out of use');
+    assert.equal(again.length, attempts - 1);
+    for (const { url, reason } of again) {
+      assert.equal(url, second.url);
+      assert.match(reason!, /does not reproduce its canary: token \d+ .* a difference of/);
+    }
   });
 
   it('a version that no server reproduces is refused as a whole, and the servers stay in use for the others', async () => {

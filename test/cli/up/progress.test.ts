@@ -6,6 +6,7 @@ import {
   statusText,
   withEvent,
   heldText,
+  refusalText,
   suspicionText,
 } from '../../../cli/up/progress.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
@@ -139,6 +140,19 @@ describe('the message about a quarantined actor', () => {
     assert.match(
       suspicionText({ v: 1, at: 0, kind: 'suspicion', ...found, version: 2 }),
       /^actor-1 may select .* in 9 groups its answers are more or less probable .* It is not quarantined/,
+    );
+  });
+});
+
+describe('the message about a refused version', () => {
+  const finding = { version: 3, difference: 0.5, band: 1e-3, mean: 0.1, meanBand: 2e-4, place: 1 };
+  const event = { v: 1, at: 0, kind: 'refusal', actor: 'actor-1', ...finding } as const;
+
+  it('the message about a refused version names the server, if it is one of several', () => {
+    assert.match(refusalText(event), /^actor-1 does not sample: .* canary of version 3/);
+    assert.match(
+      refusalText({ ...event, engine: 'http://gpu:8000' }),
+      /^actor-1 does not sample with http:\/\/gpu:8000: .* canary of version 3/,
     );
   });
 });
