@@ -7,6 +7,16 @@ const loadedAdapters = new Gauge({
   name: 'rl_actor_engine_adapters',
   help: 'Adapters that this actor has loaded at its engine.',
 });
+const slotsOf = new Gauge({
+  name: 'rl_actor_engine_slots',
+  help: 'Adapters that this actor may have loaded at an engine server at once: its slots, or --engine-max-loras.',
+  labelNames: ['engine'],
+});
+const versionsOf = new Gauge({
+  name: 'rl_actor_engine_versions',
+  help: 'Policy versions in the slots of an engine server that this actor may sample with there: loaded, with their canary reproduced.',
+  labelNames: ['engine'],
+});
 const enginesUp = new Gauge({
   name: 'rl_actor_engines_up',
   help: 'Engine servers that this actor can sample with now.',
@@ -57,14 +67,17 @@ export function reportOutage(url: string, outage: Outage | undefined): void {
  * Exports the servers as they are now. What a server does not say has no series.
  *
  * @param adapters loaded by this actor.
+ * @param slots adapters that the actor may have loaded at each server.
  */
-export function reportEngines(replicas: readonly Replica[], adapters: number): void {
+export function reportEngines(replicas: readonly Replica[], adapters: number, slots: number): void {
   loadedAdapters.set(adapters);
   enginesUp.set(replicas.filter((replica) => replica.isUp).length);
   for (const gauge of [isUp, requests, kvUsage, preemptions]) gauge.reset();
-  for (const { server, release, isUp: used, metrics } of replicas) {
+  for (const { server, release, isUp: used, metrics, provenAdapters } of replicas) {
     const engine = server.url;
     isUp.set({ engine, release: release ?? 'unknown' }, used ? 1 : 0);
+    slotsOf.set({ engine }, slots);
+    versionsOf.set({ engine }, provenAdapters);
     const states = { running: metrics?.running, waiting: metrics?.waiting };
     for (const [state, count] of Object.entries(states)) {
       if (count !== undefined) requests.set({ engine, state }, count);

@@ -275,7 +275,7 @@ export class ReplicaEngine implements Engine {
   }
 
   #report(): void {
-    reportEngines(this.#replicas, this.#adapters.size);
+    reportEngines(this.#replicas, this.#adapters.size, this.options.slots);
   }
 }
 

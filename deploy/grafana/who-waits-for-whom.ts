@@ -72,6 +72,23 @@ export const whoWaitsForWhom: Question = {
       ],
     },
     {
+      title: 'Adapter slots of the engines',
+      description:
+        'Policy versions that the actors may sample with at each server, and the slots for them. Where all are taken, ' +
+        'the next version waits until an older one is no longer used: start the server with more (vLLM: --max-loras).',
+      unit: 'none',
+      queries: [
+        {
+          promql: `sum by (run, engine) (${ofRun('rl_actor_engine_versions')}) or vector(0)`,
+          legend: '{{engine}} versions',
+        },
+        {
+          promql: `sum by (run, engine) (${ofRun('rl_actor_engine_slots')}) or vector(0)`,
+          legend: '{{engine}} slots',
+        },
+      ],
+    },
+    {
       title: 'Queues',
       description:
         'Messages, including those in processing. The groups that the learner has consumed are excluded: ' +

@@ -3,6 +3,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
+import { register } from 'prom-client';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import { isAbort } from '../../../shared/base/task-scope.js';
 import { EngineDown } from '../../../shared/engine/engine-http.js';
@@ -69,6 +70,35 @@ describe('adapters at an engine', () => {
       assert.equal(path!.startsWith(`${parent}/`), true, path);
     }
     await rm(parent, { recursive: true });
+  });
+
+  it('the metrics have the slots of each server and the versions in them that it has proven', async () => {
+    const of = async (name: string, url: string) =>
+      (await register.getSingleMetric(name)!.get()).values.find(
+        ({ labels }) => labels['engine'] === url,
+      )?.value;
+    await using first = await VllmTwin.start();
+    await using second = await VllmTwin.start();
+    await using opened = await openEngine([first.url, second.url], { maxLoras: 6 });
+    const { engine, adapters } = opened;
+    const shown = () =>
+      Promise.all(
+        [first, second].map(async ({ url }) => [
+          await of('rl_actor_engine_versions', url),
+          await of('rl_actor_engine_slots', url),
+        ]),
+      );
+    assert.deepEqual(await shown(), [
+      [0, 6],
+      [0, 6],
+    ]);
+    await engine.load(adapters.manifest(1), unproven, signal);
+    second.refusesAdapter = () => 'no';
+    await engine.load(adapters.manifest(2), unproven, signal);
+    assert.deepEqual(await shown(), [
+      [2, 6],
+      [0, 6],
+    ]);
   });
 
   it('a version that still samples stays until its calls have ended', async () => {
