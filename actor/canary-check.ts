@@ -34,6 +34,17 @@ export class CanaryNotReproduced extends PermanentError {
   }
 }
 
+/** A version has no canary, and this actor samples with no version that is not proven. */
+export class CanaryMissing extends PermanentError {
+  override readonly name = 'CanaryMissing';
+
+  constructor() {
+    super(
+      "it was published without a canary, and --require-canary is given: the learner's log has the reason, and the next version may have one",
+    );
+  }
+}
+
 /** @param before the refusal until now: attempts at the same version are counted. */
 export function refusalOf(
   finding: CanaryNotReproduced['finding'],

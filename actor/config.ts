@@ -29,6 +29,10 @@ export const ActorConfig = z
         "arithmetic of the sampler, which bounds how far its logprobs may be from the trainer's: fp32, bf16 or fp8; " +
           'default: onnx fp32, others bf16.',
       ),
+    requireCanary: z
+      .boolean()
+      .default(false)
+      .describe('refuse versions that were published without a canary, which nothing proves.'),
     modelDir: string
       .default(embeddedModelPath)
       .describe("Hugging Face directory of the run's model; only onnx needs weights in it."),

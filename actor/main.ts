@@ -64,6 +64,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     store: broker.policy,
     sampler,
     canaries,
+    requireCanary: config.requireCanary,
     log,
     onPublished: (manifest) => {
       earlyCancel.published(manifest);

@@ -9,7 +9,7 @@ import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import { CanaryNotReproduced, refusalOf, type CanaryCheck } from './canary-check.js';
+import { CanaryMissing, CanaryNotReproduced, refusalOf, type CanaryCheck } from './canary-check.js';
 import { isSamePolicy, supersedes, type FirstToken } from './publications.js';
 import type { Sampler } from './sampler/sampler.js';
 
@@ -23,6 +23,7 @@ export interface PolicyFollowerOptions {
   readonly sampler: Pick<Sampler, 'load' | 'admit' | 'drop'> &
     Partial<Pick<Sampler, 'maxVersions'>>;
   readonly canaries: Pick<CanaryCheck, 'require'>;
+  readonly requireCanary?: boolean; // refuse versions without one
   /** Called with every version as soon as it is published, long before it is loaded. */
   readonly onPublished?: (manifest: PolicyManifest) => void;
   readonly log: Logger;
@@ -59,7 +60,7 @@ const firstTokenSeconds = new Histogram({
 
 const refusedVersions = new Counter({
   name: 'rl_actor_policies_refused_total',
-  help: 'Refusals of a policy version by this actor, one for each attempt, because its weights are damaged or not finite or its canary is not reproduced.',
+  help: 'Refusals of a policy version by this actor, one for each attempt, because its weights are damaged or not finite, or its canary is not reproduced or missing (with --require-canary).',
   labelNames: ['reason'],
 });
 
@@ -135,7 +136,7 @@ export class PolicyFollower {
   /**
    * Follows the published versions until `signal` aborts. A version that cannot be loaded is retried,
    * with a log line each time, until a newer one replaces it. Meanwhile the last good version stays in
-   * use, so damaged or non-finite weights stop only the tickets that ask for that version. A version whose canary the
+   * use, so damaged or non-finite weights, or a missing canary, stop only the tickets that ask for that version. A version whose canary the
    * sampler does not reproduce is loaded again after a delay, and `trusted` waits meanwhile.
    *
    * @throws {UserError} if the sampler can never use what is published.
@@ -159,7 +160,7 @@ export class PolicyFollower {
    * Holds exactly `version`, once it is published.
    *
    * @throws {PermanentError} if it was retired.
-   * @throws {Error} if its canary is not reproduced here; another actor may do better.
+   * @throws {Error} if its canary is not reproduced here, or missing and required; another actor may do better.
    */
   async holdExactly(version: number, signal: AbortSignal): Promise<Hold> {
     for (;;) {
@@ -190,7 +191,9 @@ export class PolicyFollower {
         this.#await(caught);
         return undefined;
       }
-      if (caught instanceof CanaryNotReproduced) throw new Error(caught.message, { cause: caught });
+      if (caught instanceof CanaryNotReproduced || caught instanceof CanaryMissing) {
+        throw new Error(caught.message, { cause: caught });
+      }
       throw caught;
     }
   }
@@ -306,7 +309,8 @@ export class PolicyFollower {
 
   async #load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
     try {
-      const { sampler, canaries } = this.options;
+      const { sampler, canaries, requireCanary = false } = this.options;
+      if (requireCanary && manifest.canary === undefined) throw new CanaryMissing();
       await sampler.load(manifest, (...what) => canaries.require(manifest, ...what), signal);
       sampler.admit(manifest.version);
     } catch (err) {
@@ -341,7 +345,8 @@ export class PolicyFollower {
   }
 }
 
-function reasonOf(error: PermanentError): 'not_finite' | 'canary' | 'damaged' {
+function reasonOf(error: PermanentError): 'not_finite' | 'canary' | 'no_canary' | 'damaged' {
   if (error instanceof WeightsNotFinite) return 'not_finite';
+  if (error instanceof CanaryMissing) return 'no_canary';
   return error instanceof CanaryNotReproduced ? 'canary' : 'damaged';
 }

@@ -77,7 +77,8 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     });
     await prepare(broker, version, weights, problems.length);
     const workers = workerMembers(
-      { ...found, actors: request.actors, evalActors: 0 },
+      // `prepare` publishes the version without a canary.
+      { ...found, actors: request.actors, evalActors: 0, requireCanary: false },
       { run, nats, backend },
     );
     for (const member of workers) void fleet.start(member);

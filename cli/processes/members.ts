@@ -94,6 +94,7 @@ export function workerMembers(
         UpConfig,
         | 'inFlightUpdates'
         | 'onAdoption'
+        | 'requireCanary'
         | 'segmentTokens'
         | 'concurrency'
         | 'engineUrl'
@@ -133,7 +134,12 @@ export function workerMembers(
         }),
         ...(config.concurrency !== undefined && { concurrency: String(config.concurrency) }),
       },
-      more: config.inFlightUpdates === false ? ['--no-in-flight-updates'] : [],
+      more: [
+        ...(config.inFlightUpdates === false ? ['--no-in-flight-updates'] : []),
+        ...(config.requireCanary === undefined
+          ? []
+          : asFlags({ requireCanary: config.requireCanary })),
+      ],
       env: {
         ...memoryEnvironment(config),
         ...natsEnvironment('actor', nats, { role: 'actor', actor: name }),

@@ -24,7 +24,12 @@ const settings = new Set<string>([
 ]);
 
 /** The launcher's flags that mean nothing where no training answers are sampled. */
-const ofSampling = new Set<string>(['evalActors', 'inFlightUpdates', 'onAdoption']);
+const ofSampling = new Set<string>([
+  'evalActors',
+  'inFlightUpdates',
+  'onAdoption',
+  'requireCanary',
+]);
 
 /** `offbeat up` on examples: with the same services, files and flags, as far as they mean something. */
 export const sftCommand: StartCommand = {

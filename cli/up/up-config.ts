@@ -66,6 +66,10 @@ export const UpConfig = z.object({
     .describe(
       'what actors do with the KV cache of a rollout that adopts a version: keep, only with --sampler onnx and the default there, or reprefill, computed again with the new weights.',
     ),
+  requireCanary: z
+    .boolean()
+    .optional()
+    .describe('actors refuse versions that were published without a canary, which nothing proves.'),
   adapterSources: adapterSources
     .optional()
     .describe(

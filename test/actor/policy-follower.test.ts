@@ -9,7 +9,9 @@ import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/base/errors.js';
 import { AdapterAwaited } from '../../shared/run/adapters/adapter-loader.js';
 import { WeightsNotFinite } from '../../shared/model/lora.js';
+import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import { until } from '../support/broker.js';
 import { manifest } from './values.js';
 
 const log = pino({ level: 'silent' });
@@ -19,7 +21,7 @@ function followed(
   load: (manifest: PolicyManifest, signal: AbortSignal) => Promise<void> = () => Promise.resolve(),
   refusedDelayMs = 60_000, // longer than any test
   check: CanaryCheck['require'] = () => Promise.resolve(),
-  maxVersions?: number,
+  { maxVersions, requireCanary }: { maxVersions?: number; requireCanary?: boolean } = {},
 ) {
   const published = new Map<number, PolicyManifest>();
   const news = new EventEmitter();
@@ -46,6 +48,7 @@ function followed(
       maxVersions,
     },
     canaries: { require: check },
+    ...(requireCanary === undefined ? {} : { requireCanary }),
   });
   const stop = new AbortController();
   const following = policies.follow(stop.signal);
@@ -220,6 +223,60 @@ describe('following the policy', () => {
     const waiting = policies.holdAtLeast(0, stop.signal);
     stop.abort(new TicketEnded('another actor has sampled it'));
     await assert.rejects(waiting, TicketEnded);
+  });
+});
+
+describe('a version without a canary, for an actor that requires one', { timeout: 30_000 }, () => {
+  const canary: Canary = {
+    ...{ temperature: 1, arithmetic: 'fp32', texts: [Int32Array.of(3, 4)], places: [[0, 1]] },
+    logprobs: Float32Array.of(-0.5),
+  };
+  const count = async () =>
+    (await register.getSingleMetric('rl_actor_policies_refused_total')!.get()).values.find(
+      ({ labels }) => labels['reason'] === 'no_canary',
+    )?.value ?? 0;
+  const requiring = () => followed(undefined, 1, undefined, { requireCanary: true });
+
+  it('the follower refuses it without loading it, keeps the last version, and goes on with one that has a canary', async () => {
+    const before = await count();
+    const { policies, publish, republish, calls } = requiring();
+    republish({ ...manifest(0), canary });
+    (await policies.holdAtLeast(0, never))[Symbol.dispose]();
+    publish(1);
+    await until(async () => policies.version !== 0 || (await count()) >= before + 2);
+    assert.match(
+      policies.refusal!,
+      /^policy version 1 is refused: it was published without a canary/,
+    );
+    assert.deepEqual([policies.version, policies.refused], [0, undefined]);
+    assert.equal((await policies.trusted(never)).aborted, false);
+    using last = await policies.holdAtLeast(0, never);
+    assert.equal(last.manifest.version, 0);
+    republish({ ...manifest(2), canary });
+    using next = await policies.holdAtLeast(2, never);
+    assert.equal(next.manifest.version, 2);
+    assert.deepEqual(
+      calls.filter((call) => call.startsWith('load')),
+      ['load 0', 'load 2'],
+    );
+  });
+
+  it('a ticket that is pinned to it goes back to be sampled by another actor', async () => {
+    const { policies, quietly, republish } = requiring();
+    quietly(manifest(1));
+    republish({ ...manifest(2), canary });
+    using _newest = await policies.holdAtLeast(2, never);
+    await assert.rejects(
+      policies.holdExactly(1, never),
+      (error) => error instanceof Error && !(error instanceof PermanentError),
+    );
+  });
+
+  it('an actor that does not require it samples with it', async () => {
+    const { policies, publish } = followed();
+    publish(0);
+    using hold = await policies.holdAtLeast(0, never);
+    assert.equal(hold.manifest.version, 0);
   });
 });
 
@@ -399,7 +456,9 @@ describe('unused versions', () => {
   });
 
   it('unused versions are dropped before another is loaded where the sampler has no room for it', async () => {
-    const { policies, publish, calls } = followed(undefined, undefined, undefined, 2);
+    const { policies, publish, calls } = followed(undefined, undefined, undefined, {
+      maxVersions: 2,
+    });
     publish(0);
     using pinned = await policies.holdAtLeast(0, never);
     for (const version of [1, 2]) {

@@ -85,16 +85,18 @@ describe('the actors of a run', () => {
     assert.deepEqual(await limits('/models/large'), ['1048576', '1048576']);
   });
 
-  it('the actors of a run are told how to adopt versions if the run was', async () => {
+  it('the actors of a run are told how to adopt versions, and which to refuse, if the run was', async () => {
     const adoption = async (flags: Partial<UpConfig>) => {
       const { args } = await workerMembers({ ...UpConfig.parse({}), ...flags }, places)
         .at(-1)!
         .command();
-      return args.filter((word) => /adoption|in-flight/.test(word));
+      return args.filter((word) => /adoption|in-flight|canary/.test(word));
     };
     assert.deepEqual(await adoption({}), []);
     assert.deepEqual(await adoption({ onAdoption: 'reprefill' }), ['--on-adoption=reprefill']);
     assert.deepEqual(await adoption({ inFlightUpdates: false }), ['--no-in-flight-updates']);
+    assert.deepEqual(await adoption({ requireCanary: true }), ['--require-canary']);
+    assert.deepEqual(await adoption({ requireCanary: false }), ['--no-require-canary']);
   });
 
   it('a run whose actors sample at the backend publishes no adapter before an actor asks, unless it was told otherwise', async () => {
