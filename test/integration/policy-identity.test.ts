@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createAdapter, encodeAdapter } from '../../shared/model/lora.js';
+import { createAdapter, decodeAdapter, encodeAdapter } from '../../shared/model/lora.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
+import { publishedAdapter } from '../actor/adapters.js';
 import { runAlteredActor } from '../support/altered-actor.js';
 import { until } from '../support/broker.js';
 import { startsEven, TrainingGround } from '../support/training-ground.js';
@@ -18,8 +19,8 @@ const hot: Fault = {
   isConsistent: true,
 };
 
-/** A run, all groups that were sampled in it, and an actor with a fault. */
-async function runWithFault(name: string, fault: (ground: TrainingGround) => Fault, flags: object) {
+/** A run, and all groups that were sampled in it. */
+async function startRun(name: string, flags: object) {
   const ground = await TrainingGround.prepare(name);
   const learner = ground.learner({ 'max-steps': 3, ...flags });
   const groups: RolloutGroup[] = [];
@@ -29,23 +30,67 @@ async function runWithFault(name: string, fault: (ground: TrainingGround) => Fau
       return group;
     },
   });
+  return { ground, learner, groups, [Symbol.asyncDispose]: () => ground[Symbol.asyncDispose]() };
+}
+
+/** An actor with a fault, until the end of its scope. */
+function startFaulty({ broker, model }: TrainingGround, name: string, fault: Fault) {
   const stop = new AbortController();
-  const faulty = runAlteredActor(
-    ground.broker,
-    {
-      ...{ name: 'faulty', modelDir: ground.model.path, alter: (request) => request },
-      ...fault(ground),
-    },
-    stop.signal,
-  );
+  const options = { name, modelDir: model.path, alter: (request: GroupRequest) => request };
+  const faulty = runAlteredActor(broker, { ...options, ...fault }, stop.signal);
   return {
-    ...{ ground, learner, groups },
     [Symbol.asyncDispose]: async () => {
       stop.abort();
       await faulty;
-      await ground[Symbol.asyncDispose]();
     },
   };
+}
+
+async function runWithFault(name: string, fault: Fault, flags: object) {
+  const run = await startRun(name, flags);
+  const faulty = startFaulty(run.ground, 'faulty', fault);
+  return {
+    ...run,
+    [Symbol.asyncDispose]: async () => {
+      await faulty[Symbol.asyncDispose]();
+      await run[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** What an actor may load instead of a version, each named as the actor is. At version 0, which changes nothing, most do not matter. */
+const otherWeights = {
+  'never-loads': (ground) => (manifest) => Promise.resolve([manifest, baseOf(ground, manifest)]),
+  'previous-version': (ground) => {
+    const seen = new Map<number, Uint8Array>(); // by version; an older one may be retired by then
+    return async (manifest) => {
+      seen.set(manifest.version, await ground.broker.policy.fetchAdapter(manifest));
+      return [manifest, seen.get(manifest.version - 1) ?? baseOf(ground, manifest)];
+    };
+  },
+  'half-the-alpha': (ground) => async (manifest) => {
+    const adapter = { ...manifest.adapter!, alpha: manifest.adapter!.alpha / 2 };
+    return [{ ...manifest, adapter }, await ground.broker.policy.fetchAdapter(manifest)];
+  },
+  'swaps-gate-and-up': (ground) => async (manifest) => {
+    const { rank, alpha } = manifest.adapter!;
+    const bytes = await ground.broker.policy.fetchAdapter(manifest);
+    const { tensors } = decodeAdapter(bytes, { rank, alpha });
+    const swap = (key: string) =>
+      key.replace(/gate_proj|up_proj/, (name) => (name === 'up_proj' ? 'gate_proj' : 'up_proj'));
+    const swapped = new Map([...tensors.keys()].map((key) => [key, tensors.get(swap(key))!]));
+    return [manifest, encodeAdapter({ rank, alpha, tensors: swapped }).safetensors];
+  },
+  'of-another-run': (ground) => (manifest) => {
+    return Promise.resolve([manifest, publishedAdapter(99, ground.model.config).bytes]);
+  },
+} satisfies Record<string, (ground: TrainingGround) => NonNullable<Fault['load']>>;
+
+/** An adapter that changes nothing. */
+function baseOf({ model }: TrainingGround, { adapter }: PolicyManifest): Uint8Array {
+  const { rank, alpha } = adapter!;
+  const scale = { rank, alpha, seed: 0, attn: true, mlp: true };
+  return encodeAdapter(createAdapter(model.config, scale)).safetensors;
 }
 
 /** Sends right answers where it can: it draws once more where one is wrong. The logprobs are honest. */
@@ -64,17 +109,19 @@ async function refusals(ground: TrainingGround) {
   return found;
 }
 
-/** Whether an actor's lease says that it refuses this version. */
-const refuses = (ground: TrainingGround, version: number) =>
+/** Waits until an actor's lease says that it refuses this version, or a later one. */
+const refuses = (ground: TrainingGround, name: string, version: number) =>
   until(async () =>
-    (await ground.broker.actors.list()).some(({ refused }) => refused?.version === version),
+    (await ground.broker.actors.list()).some(
+      ({ actor, refused }) => actor === name && refused !== undefined && refused.version >= version,
+    ),
   );
 
 describe('a run whose only actor does not sample with the policy', { timeout: 240_000 }, () => {
   it('a run whose only actor samples at a wrong temperature trains nothing, says why, and trains when an honest actor joins', async () => {
-    await using run = await runWithFault('hot', () => hot, {});
+    await using run = await runWithFault('hot', hot, {});
     const { ground, learner, groups } = run;
-    await refuses(ground, 0);
+    await refuses(ground, 'faulty', 0);
     const { actor, difference, band } = (await learner.says(
       ({ msg }) => msg === 'actor does not reproduce the policy',
     )) as { actor: string; difference: number; band: number };
@@ -94,30 +141,41 @@ describe('a run whose only actor does not sample with the policy', { timeout: 24
       assert.deepEqual(proven, new Set(versions));
     }
   });
+});
 
-  it('a run whose only actor never loads an adapter trains on none of its groups after the base', async () => {
-    const fault = ({ model }: TrainingGround): Fault => ({
-      load: (manifest: PolicyManifest) => {
-        const scale = { rank: 4, alpha: 8, seed: 0, attn: true, mlp: true };
-        const { safetensors } = encodeAdapter(createAdapter(model.config, scale));
-        const adapter = { ...manifest.adapter!, rank: scale.rank, alpha: scale.alpha };
-        return Promise.resolve([{ ...manifest, adapter }, safetensors] as const);
-      },
-    });
-    await using run = await runWithFault('base', fault, { 'max-steps-off-policy': 0 });
+describe('actors that load other weights than those of the version', { timeout: 240_000 }, () => {
+  it('no group of theirs is sampled with a version that they lack, whether such an actor is alone or among honest ones', async () => {
+    await using run = await startRun('others', { 'max-steps-off-policy': 0 });
     const { ground, learner, groups } = run;
-    await refuses(ground, 1);
-    const ofBase = groups.length;
+    const faults = Object.entries(otherWeights).map(([name, load]) => {
+      return { name, start: (as: string) => startFaulty(ground, as, { load: load(ground) }) };
+    });
+    for (const { name, start } of faults) {
+      await using _alone = start(name);
+      await refuses(ground, name, 1);
+    }
+    const alone = groups.length;
+    assert(alone >= 4, 'the first one samples with version 0 as it should');
+
+    const among = faults.map(({ name, start }) => start(`${name}-too`));
+    await until(async () => {
+      const told = new Set((await refusals(ground)).map(({ actor }) => actor));
+      return faults.every(({ name }) => told.has(`${name}-too`));
+    });
+    assert.equal(groups.length, alone);
     ground.actor('honest');
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
-    assert((await ground.metrics()).length === 3);
-    const versionsOf = (name: string) =>
+    for (const { name } of faults) await refuses(ground, `${name}-too`, 2);
+    await Promise.all(among.map((actor) => actor[Symbol.asyncDispose]()));
+
+    const versionsOf = (isHonest: boolean) =>
       groups
-        .filter(({ actor }) => actor === name)
+        .filter(({ actor }) => (actor === 'honest') === isHonest)
         .flatMap(({ rollouts }) => rollouts.flatMap(({ versions }) => versions.map(([v]) => v)));
-    assert(ofBase >= 4);
-    assert.deepEqual(new Set(versionsOf('faulty')), new Set([0]));
-    assert.deepEqual(new Set(versionsOf('honest')), new Set([1, 2]));
+    assert.deepEqual(new Set(versionsOf(false)), new Set([0]));
+    assert.deepEqual(new Set(versionsOf(true)), new Set([1, 2]));
+    const steps = await ground.metrics();
+    assert.deepEqual([steps.length, steps.at(-1)!['groups/without_certificate']], [3, 0]);
   });
 });
 
@@ -126,7 +184,7 @@ describe(
   { timeout: 240_000 },
   () => {
     it('the audit of the version that a group names quarantines it, although no other actor can be compared with it', async () => {
-      const fault = (): Fault => ({
+      const fault: Fault = {
         answer: (rollouts) =>
           Promise.resolve(
             rollouts.map((rollout) => ({
@@ -134,7 +192,7 @@ describe(
               behaviorLogprobs: rollout.behaviorLogprobs.map((logprob) => logprob - 0.02),
             })),
           ),
-      });
+      };
       const flags = { 'max-steps': 1_000, 'audit-version-share': 1 };
       await using run = await runWithFault('slightly', fault, flags);
       const { ground, learner } = run;
@@ -151,7 +209,7 @@ describe(
 describe('a run with an actor that selects its answers', { timeout: 240_000 }, () => {
   it('an actor that draws again where an answer is wrong is quarantined, and an honest one is not', async () => {
     const flags = { 'max-steps': 1_000, 'audit-selection-share': 1, 'audit-version-share': 0 };
-    await using run = await runWithFault('selects', () => untilRight, flags);
+    await using run = await runWithFault('selects', untilRight, flags);
     const { ground, learner } = run;
     ground.actor('honest');
     const quarantined = async () => (await ground.broker.policy.current())?.quarantined;
