@@ -16,6 +16,8 @@ export interface Shape {
   readonly evalEveryVersions: number;
   /** Whether NATS requires keys and has an account for each actor. */
   readonly withKeys: boolean;
+  /** The protocol of the server with which one of the actors samples. */
+  readonly engine: 'vllm' | 'sglang';
 }
 
 /** Groups per batch, substeps, minibatches per substep. */
@@ -44,6 +46,7 @@ export function shapeOf(seed: number): Shape {
     evalSamples: 2,
     evalEveryVersions: 5,
     withKeys: random.int(2) === 0,
+    engine: random.int(2) === 0 ? 'vllm' : 'sglang',
   };
 }
 

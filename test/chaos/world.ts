@@ -12,7 +12,8 @@ import { connectBroker } from '../../shared/broker/connect.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { silent } from '../support/broker.js';
-import { ModelTwin } from '../support/model-twin.js';
+import type { EngineTwin } from '../support/engine-twin.js';
+import { serveModel } from '../support/model-twin.js';
 import { NatsServer } from '../support/nats-server.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { ServiceProcess } from '../support/service-process.js';
@@ -43,7 +44,7 @@ interface Parts {
   readonly recorder: RecordingProxy;
   readonly proxies: Readonly<Record<'actors' | 'reward' | 'learner-0' | 'learner-1', TcpProxy>>;
   readonly backendProxy: TcpProxy;
-  readonly engine: ModelTwin;
+  readonly engine: EngineTwin;
   readonly observer: Broker;
 }
 
@@ -98,7 +99,7 @@ export class World implements AsyncDisposable {
     };
     const backendProxy = await TcpProxy.before(Number(new URL(recorder.url).port));
     const observer = await connectAs({ role: 'operator' }, { run, port: server.port, keyFolder });
-    const engine = await ModelTwin.serving(embeddedModelPath);
+    const engine = await serveModel(shape.engine, embeddedModelPath);
     const places = {
       ...{ folder, server, keyFolder, backendPort, recorder, proxies, backendProxy, engine },
     };
@@ -123,8 +124,8 @@ export class World implements AsyncDisposable {
   get observer(): Broker {
     return this.#parts.observer;
   }
-  /** Where actor-1 samples: SGLang's protocol over the real model, in this process. */
-  get engine(): ModelTwin {
+  /** Where actor-1 samples: the protocol of vLLM or SGLang over the real model, in this process. */
+  get engine(): EngineTwin {
     return this.#parts.engine;
   }
   get folder(): string {
@@ -228,7 +229,8 @@ export class World implements AsyncDisposable {
 
   get #engineFlags(): string[] {
     return [
-      ...['--sampler=sglang', `--engine-url=${this.engine.url}`, '--sampler-class=fp32'],
+      ...[`--sampler=${this.shape.engine}`, `--engine-url=${this.engine.url}`],
+      '--sampler-class=fp32',
       `--adapter-dir=${join(this.folder, 'adapters')}`,
     ];
   }

@@ -50,6 +50,7 @@ export interface TwinDraw {
   readonly stopTokenIds: readonly number[];
   readonly prompt: readonly number[];
   readonly stopStrings: readonly string[];
+  readonly mostProbable: number; // tokens to show at each position
 }
 
 /** A sequence that a twin has drawn. */
@@ -57,13 +58,26 @@ export interface TwinSequence {
   readonly tokens: readonly number[]; // [T]
   readonly logprobs: readonly number[]; // [T]
   readonly stopReason: 'stop' | 'length';
+  readonly top: readonly (readonly TwinLogprob[])[]; // [T][mostProbable], the most probable first
+}
+
+interface TwinLogprob {
+  readonly token: number;
+  readonly logprob: number;
+}
+
+/** A real model for a twin to serve. */
+export interface TwinModel extends AsyncDisposable {
+  /** Takes an adapter from a folder. @param loaded those that the twin has, with it. */
+  load(name: string, folder: string, loaded: ReadonlyMap<string, string>): Promise<void>;
+  sample(draw: TwinDraw): Promise<TwinSequence[]>;
 }
 
 export const twinVocabulary = 8;
 
 /**
- * The protocol of a server that samples with adapters, made from its documentation, over a model of eight tokens whose
- * logprobs anyone can compute. It refuses what it does not know, reads adapters from their folders, and counts
+ * The protocol of a server that samples with adapters, made from its documentation, by default over a model of eight tokens
+ * whose logprobs anyone can compute. It refuses what it does not know, reads adapters from their folders, and counts
  * what a real one would have evicted.
  */
 export abstract class EngineTwin implements AsyncDisposable {
@@ -93,11 +107,16 @@ export abstract class EngineTwin implements AsyncDisposable {
   confuses: (adapter: string) => string = (adapter) => adapter;
   /** Why it does not load an adapter, in its own words; undefined: it does. */
   refusesAdapter: (name: string) => string | undefined = () => undefined;
+  /** Every call that samples takes this much longer. */
+  delayMs = 0;
   static #starts = 0;
   #server: ReturnType<typeof createServer> | undefined;
   #port = 0;
 
-  constructor(readonly flags: TwinFlags) {}
+  constructor(
+    readonly flags: TwinFlags,
+    private readonly model?: TwinModel,
+  ) {}
 
   get url(): string {
     return `http://127.0.0.1:${this.#port}`;
@@ -126,6 +145,7 @@ export abstract class EngineTwin implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+    await this.model?.[Symbol.asyncDispose]();
   }
 
   /** The bodies sent to a path. */
@@ -143,17 +163,27 @@ export abstract class EngineTwin implements AsyncDisposable {
   }
 
   /** The sequences of a request. */
-  protected sample(draw: TwinDraw): Promise<TwinSequence[]> {
+  protected async sample(draw: TwinDraw): Promise<TwinSequence[]> {
+    if (this.delayMs > 0) await new Promise((resolve) => setTimeout(resolve, this.delayMs));
+    if (this.model !== undefined) return await this.#sampleWith(this.model, draw);
     const all = this.logprobs(draw);
-    const sequences = this.draw(draw).map((tokens): TwinSequence => {
+    const top = all.map((logprob, token) => ({ token, logprob })).slice(0, draw.mostProbable);
+    return this.draw(draw).map((tokens): TwinSequence => {
       const hasStopped = draw.stopTokenIds.includes(tokens.at(-1)!);
       return {
         tokens,
         logprobs: tokens.map((token) => all[token]!),
         stopReason: hasStopped ? 'stop' : 'length',
+        top: tokens.map(() => top),
       };
     });
-    return Promise.resolve(sequences);
+  }
+
+  async #sampleWith(model: TwinModel, draw: TwinDraw): Promise<TwinSequence[]> {
+    const sequences = await model.sample(draw);
+    this.counters.prompt += draw.prompt.length;
+    this.counters.generated += sequences.reduce((sum, { tokens }) => sum + tokens.length, 0);
+    return sequences;
   }
 
   /** The tokens of each sequence, which ends at a stop token. */
@@ -206,6 +236,7 @@ export abstract class EngineTwin implements AsyncDisposable {
     this.everLoaded.push(name);
     const [oldest] = this.loaded.keys();
     if (this.loaded.size > this.flags.slots && oldest !== undefined) this.evicted.push(oldest);
+    await this.model?.load(name, folder, this.loaded);
     return undefined;
   }
 

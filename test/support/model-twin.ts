@@ -3,60 +3,63 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
 import { PermanentError } from '../../shared/base/errors.js';
+import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { createAdapter, encodeAdapter } from '../../shared/model/lora.js';
-import { readModelDirectory } from '../../shared/model/model-directory.js';
+import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest, unproven } from '../actor/values.js';
 import { silent } from './broker.js';
-import { twinFlags, type TwinDraw, type TwinSequence } from './engine-twin.js';
+import { twinFlags, type TwinDraw, type TwinModel, type TwinSequence } from './engine-twin.js';
 import { SglangTwin } from './sglang-twin.js';
+import { VllmTwin } from './vllm-twin.js';
 
 const { signal } = new AbortController();
 const scale = { rank: 1, alpha: 1 };
 const base = 0; // the version without an adapter
 
-/**
- * SGLang's protocol over a real model, which ONNX Runtime decodes in this process: a run can train with it, and a test can
- * kill, stop and restart it as an engine.
- */
-export class ModelTwin extends SglangTwin {
-  /** Every call that samples takes this much longer. */
-  delayMs = 0;
+/** The protocol of a server over a real model: a run can train with it, and a test can kill, stop and restart it as an engine. */
+export async function serveModel(
+  kind: 'vllm' | 'sglang',
+  modelDir: string,
+): Promise<VllmTwin | SglangTwin> {
+  const directory = await readModelDirectory(modelDir);
+  const model = await DecodedModel.open(directory);
+  const flags = { ...twinFlags, maxContext: directory.config.maxPositions };
+  return await new (kind === 'vllm' ? VllmTwin : SglangTwin)(flags, model).start();
+}
+
+/** A model that ONNX Runtime decodes in this process. */
+class DecodedModel implements TwinModel {
   readonly #weights = new Map<number, Promise<Uint8Array>>(); // by the decoder's own version numbers
   readonly #versionOf = new Map<string, number>();
-  #decoder: OnnxSampler | undefined;
+  #decoder!: OnnxSampler;
   #seed = 0;
   #nextVersion = base + 1;
 
-  /** @param modelDir Hugging Face directory of the model. */
-  static async serving(modelDir: string): Promise<ModelTwin> {
-    const directory = await readModelDirectory(modelDir);
+  private constructor(private readonly vocabulary: number) {}
+
+  static async open(directory: ModelDirectory): Promise<DecodedModel> {
     const { config } = directory;
-    const twin = new ModelTwin({ ...twinFlags, maxContext: config.maxPositions });
+    const model = new DecodedModel(config.vocabSize);
     const plain = createAdapter(config, { ...scale, seed: 0, attn: true, mlp: true });
-    const decoder = await OnnxSampler.start({
+    model.#decoder = await OnnxSampler.start({
       ...{ directory, threads: 1, concurrency: 64, onAdoption: 'keep', log: silent, signal },
-      adapters: { fetchAdapter: ({ version }: PolicyManifest) => twin.#weights.get(version)! },
+      adapters: { fetchAdapter: ({ version }: PolicyManifest) => model.#weights.get(version)! },
     });
-    twin.#decoder = decoder;
-    await twin.#load(base, encodeAdapter(plain).safetensors, scale);
-    await twin.start();
-    return twin;
+    await model.#load(base, encodeAdapter(plain).safetensors, scale);
+    return model;
   }
 
-  override async [Symbol.asyncDispose](): Promise<void> {
-    await super[Symbol.asyncDispose]();
-    await this.#decoder?.[Symbol.asyncDispose]();
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#decoder[Symbol.asyncDispose]();
   }
 
-  protected override async takeAdapter(name: string, folder: string): Promise<string | undefined> {
-    const problem = await super.takeAdapter(name, folder);
-    if (problem !== undefined) return problem;
+  async load(name: string, folder: string, loaded: ReadonlyMap<string, string>): Promise<void> {
     const text = await readFile(join(folder, 'adapter_config.json'), 'utf8');
     const { r: rank, lora_alpha: alpha } = Config.parse(JSON.parse(text));
     const bytes = await readFile(join(folder, 'adapter_model.safetensors'));
     for (const [other, version] of this.#versionOf) {
-      if (!this.loaded.has(other)) this.#forget(other, version);
+      if (!loaded.has(other)) this.#forget(other, version);
     }
     const version = this.#nextVersion++;
     this.#versionOf.set(name, version);
@@ -67,33 +70,53 @@ export class ModelTwin extends SglangTwin {
       if (!(error instanceof PermanentError)) throw error;
       this.#versionOf.set(name, base);
     }
-    return undefined;
   }
 
-  protected override async sample(draw: TwinDraw): Promise<TwinSequence[]> {
+  async sample(draw: TwinDraw): Promise<TwinSequence[]> {
     const { adapter, prompt, count, temperature, maxTokens, stopTokenIds, stopStrings } = draw;
     const version = adapter === undefined ? base : this.#versionOf.get(adapter)!;
-    await new Promise((resolve) => setTimeout(resolve, this.delayMs));
-    const rollouts = await this.#decoder!.sample(
-      {
-        ...{ prompt: Int32Array.from(prompt), count, temperature, maxTokens, stopTokenIds },
-        ...{ stopStrings, seed: this.#seed++ },
-      },
-      { version, adoptsNewer: false },
-      new AbortController().signal,
+    const drawn = { prompt: Int32Array.from(prompt), count, temperature, maxTokens, stopTokenIds };
+    const rollouts = await this.#draw(version, { ...drawn, stopStrings, seed: this.#seed++ });
+    return await Promise.all(
+      rollouts.map(async ({ tokens, behaviorLogprobs, stopReason }) => ({
+        ...{ tokens: [...tokens], logprobs: [...behaviorLogprobs], stopReason },
+        top: await Promise.all(
+          Array.from(tokens, (_, at) =>
+            this.#top(version, [...prompt, ...tokens.slice(0, at)], draw),
+          ),
+        ),
+      })),
     );
-    this.counters.prompt += prompt.length;
-    this.counters.generated += rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
-    return rollouts.map(({ tokens, behaviorLogprobs, stopReason }) => ({
-      ...{ tokens: [...tokens], logprobs: [...behaviorLogprobs], stopReason },
-    }));
+  }
+
+  /** The most probable tokens after a text: each token of the vocabulary is given instead of drawn. */
+  async #top(
+    version: number,
+    text: readonly number[],
+    { temperature, mostProbable }: TwinDraw,
+  ): Promise<TwinSequence['top'][number]> {
+    if (mostProbable === 0) return [];
+    const asked = { prompt: Int32Array.from(text), temperature, stopTokenIds: [], seed: 0 };
+    const scored = await Promise.all(
+      Array.from({ length: this.vocabulary }, async (_, token) => {
+        const forced = { ...asked, count: 1, maxTokens: 1, forced: Int32Array.of(token) };
+        const [rollout] = await this.#draw(version, forced);
+        return { token, logprob: rollout!.behaviorLogprobs[0]! };
+      }),
+    );
+    return scored.sort((a, b) => b.logprob - a.logprob).slice(0, mostProbable);
+  }
+
+  #draw(version: number, request: GroupRequest): Promise<SampledRollout[]> {
+    const never = new AbortController().signal; // of its own: each call adds a listener
+    return this.#decoder.sample(request, { version, adoptsNewer: false }, never);
   }
 
   #forget(name: string, version: number): void {
     this.#versionOf.delete(name);
     if (version === base) return;
     this.#weights.delete(version);
-    this.#decoder!.drop(version);
+    this.#decoder.drop(version);
   }
 
   async #load(
@@ -109,8 +132,8 @@ export class ModelTwin extends SglangTwin {
       rank,
       alpha,
     };
-    await this.#decoder!.load(manifest(version, { adapter }), unproven, signal);
-    this.#decoder!.admit(version);
+    await this.#decoder.load(manifest(version, { adapter }), unproven, signal);
+    this.#decoder.admit(version);
   }
 }
 

@@ -149,22 +149,22 @@ export class SglangTwin extends EngineTwin {
     const prompts = data.input_ids;
     const count = prompts.length;
     const draw = { adapter, temperature, count, maxTokens, seed: 0, stopTokenIds: stops };
-    const all = this.logprobs(draw);
-    const shown = all.map((logprob, token) => [logprob, token, null]);
-    const texts = { prompt: prompts[0]!, stopStrings: params.stop ?? [] };
+    const texts = { prompt: prompts[0]!, stopStrings: params.stop ?? [], mostProbable: top };
     const ids = prompts.map((_, i) => `${data.rid}_${i}`); // as a real one makes them
     for (const id of ids) this.drawing.add(id);
     await this.holdsDrawing;
     const drawn = await this.sample({ ...draw, ...texts });
     for (const id of ids) this.drawing.delete(id);
-    const sequences = drawn.map(({ tokens, logprobs, stopReason }, i) => ({
+    const sequences = drawn.map(({ tokens, logprobs, stopReason, top: shown }, i) => ({
       text: '',
       output_ids: tokens,
       meta_info: {
         id: ids[i],
         finish_reason: { type: stopReason },
         output_token_logprobs: tokens.map((token, i) => [logprobs[i], token, null]),
-        output_top_logprobs: tokens.map(() => (top === 0 ? null : shown)),
+        output_top_logprobs: shown.map((each) =>
+          top === 0 ? null : each.map(({ token, logprob }) => [logprob, token, null]),
+        ),
       },
     }));
     return { json: sequences };

@@ -124,7 +124,10 @@ export class VllmTwin extends EngineTwin {
     return { status: 404, json: failure(`The lora adapter '${name}' cannot be found.`, 404) };
   }
 
-  #generate({ data, error }: z.ZodSafeParseResult<z.output<typeof Generate>>): TwinAnswer {
+  async #generate({
+    data,
+    error,
+  }: z.ZodSafeParseResult<z.output<typeof Generate>>): Promise<TwinAnswer> {
     if (!this.flags.samplesByIds) {
       return { status: 403, json: { error: 'scale-out APIs need --enable-scale-out' } };
     }
@@ -139,25 +142,20 @@ export class VllmTwin extends EngineTwin {
     const adapter = model === 'base' ? undefined : model;
     if (adapter !== undefined) this.#touch(adapter);
     const { n: count, max_tokens: maxTokens, temperature, seed = 0 } = params;
-    const draw = { adapter, temperature, count, maxTokens, seed };
-    const all = this.logprobs(draw);
-    const top = all
-      .map((logprob, token_id) => ({
-        token: `token_id:${token_id}`,
-        token_id,
-        logprob,
-        bytes: null,
-      }))
-      .slice(0, params.logprobs);
-    const sequences = this.draw({ ...draw, stopTokenIds: params.stop_token_ids });
-    const choices = sequences.map((tokens, index) => ({
+    const texts = { prompt, stopStrings: params.stop ?? [], stopTokenIds: params.stop_token_ids };
+    const draw = { adapter, temperature, count, maxTokens, seed, ...texts };
+    const sequences = await this.sample({ ...draw, mostProbable: params.logprobs });
+    const named = (token: number) => ({ token: `token_id:${token}`, token_id: token });
+    const choices = sequences.map(({ tokens, logprobs, stopReason, top }, index) => ({
       index,
       token_ids: tokens,
-      finish_reason: params.stop_token_ids.includes(tokens.at(-1)!) ? 'stop' : 'length',
+      finish_reason: stopReason,
       logprobs: {
-        content: tokens.map((token) => ({
-          ...{ token: `token_id:${token}`, token_id: token, logprob: all[token], rank: 1 },
-          top_logprobs: top,
+        content: tokens.map((token, t) => ({
+          ...{ ...named(token), logprob: logprobs[t], rank: 1 },
+          top_logprobs: top[t]!.map((each) => {
+            return { ...named(each.token), logprob: each.logprob, bytes: null };
+          }),
         })),
       },
       weight_versions: [{ version: 'default', start: 0, end: tokens.length }],
