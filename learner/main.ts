@@ -92,6 +92,10 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     const reasons = Object.fromEntries(byReason);
     log.warn({ checked, reasons }, 'problems left out of training');
   }
+  if (supervised !== undefined && supervised.uncompared > 0) {
+    const { uncompared: examples } = supervised;
+    log.warn({ examples }, 'examples compared with held-out problems only by their exact text');
+  }
   const texts = canaryTexts({ task, dataset, tokenizer, seed, maxPositions });
   const trainTickets = ticketBound(
     offPolicyFields(settings.maxStepsOffPolicy).maxStepsOffPolicy,

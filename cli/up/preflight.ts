@@ -25,6 +25,7 @@ import {
 } from '../../shared/run/hyperparameters.js';
 import { openTask, TaskSettings, taskSpec, type TaskSpec } from '../../shared/tasks/registry.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
+import type { TrainingExamples } from '../../shared/tasks/examples/training-examples.js';
 import { loadSchema, type ServiceName } from '../load-schema.js';
 import { accessWith } from '../nats-server/keys.js';
 import { silentLogger } from '../processes/file-logger.js';
@@ -42,6 +43,7 @@ import { runSettings, UpConfig, upService, type UpRequest } from './up-config.js
 interface PreflightOptions {
   readonly request: UpRequest;
   readonly run: string;
+  readonly isNew: boolean; // false: a run that is resumed
   readonly env: Environment;
   readonly report: (line: string) => void; // receives a line before each slow step
   readonly signal: AbortSignal;
@@ -59,7 +61,7 @@ interface PreflightOptions {
 export async function preflight(
   options: PreflightOptions,
 ): Promise<{ readonly fitted: Fitted; readonly start: StartingPoint | undefined }> {
-  const { request, run, env, report, signal } = options;
+  const { request, run, isNew, env, report, signal } = options;
   const { config } = request;
   const { natsUrl, backendUrl } = config;
   checkLogLevel(env);
@@ -75,7 +77,7 @@ export async function preflight(
   const fitted = { learningRate, maxTokens };
   reportFitted(given, fitted, report);
   const start = await startOf(config, given);
-  const [{ dataset, leftOut }] = await Promise.all([
+  const [{ dataset, examples }] = await Promise.all([
     loadData(task, { ...given, ...fitted }, model),
     checkNats(config, run, signal),
     checkBackend(config, signal),
@@ -85,8 +87,31 @@ export async function preflight(
       `${dataset.leakedRows} rows of the data are left out of training: a held-out problem asks the same`,
     );
   }
-  if (leftOut !== undefined) report(`left out of training ${leftOut}`);
+  if (examples !== undefined) {
+    const { size } = examples.train;
+    if (isNew && examples.leftOut.problems === size) {
+      throw new UserError(
+        `--data ${given.data}: each of the ${size} examples to train on asks what a held-out problem asks; give others`,
+      );
+    }
+    await reportExamples(examples, report);
+  }
   return { fitted, start };
+}
+
+async function reportExamples(
+  { leftOut, uncompared, train }: TrainingExamples,
+  report: PreflightOptions['report'],
+): Promise<void> {
+  const { leftOutText } = await import('../../shared/tasks/examples/training-examples.js');
+  const text = leftOutText(leftOut);
+  if (text !== undefined) report(`left out of training ${text}`);
+  if (uncompared > 0) {
+    report(
+      `${uncompared} of the ${train.size} examples are compared with the held-out problems only by their exact text: ` +
+        'they do not ask in the form of --prompt-style',
+    );
+  }
 }
 
 /** Some of the learner's settings. */
@@ -101,25 +126,23 @@ interface TrainingSettings extends Fitting {
 /**
  * Reads the problems, and the examples that the run is to train on.
  *
- * @returns the dataset, and the problems that have no example, as text, if there are any.
+ * @returns the dataset, and the examples of a run that trains on them.
  */
 async function loadData(
   spec: TaskSpec,
   { data, seed, heldOutExamples: heldOut, maxTokens }: TrainingSettings & Fitted,
   model: ModelFolder,
-): Promise<{ readonly dataset: Dataset; readonly leftOut?: string | undefined }> {
+): Promise<{ readonly dataset: Dataset; readonly examples?: TrainingExamples }> {
   const task = openTask(spec);
   const dataset = await task.load();
   if (data === undefined) return { dataset };
   const { loadTokenizer } = await import('../../shared/model/tokenizer.js');
-  const { leftOutText, openExamples } =
-    await import('../../shared/tasks/examples/training-examples.js');
+  const { openExamples } = await import('../../shared/tasks/examples/training-examples.js');
   const tokenizer = await loadTokenizer(model);
   const { maxPositions } = model.config;
   const { stop } = task;
   const found = { task, dataset, tokenizer, maxPositions, stop };
-  const { leftOut } = await openExamples(data, { ...found, seed, heldOut, maxTokens });
-  return { dataset, leftOut: leftOutText(leftOut) };
+  return { dataset, examples: await openExamples(data, { ...found, seed, heldOut, maxTokens }) };
 }
 
 /** The weights of the run that `--from` names; a path is the learner's to check. */

@@ -149,7 +149,7 @@ function ofRollouts({ groups, staleness, ...rest }: Summary): [string, string][]
 function ofExamples({ supervised, tokensPerSecond }: Summary): [string, string][] {
   if (supervised === undefined) return [];
   const { examples, leftOut, epochs, nll, heldOutNll } = supervised;
-  const without = leftOut === undefined ? '' : `; ${leftOut} without a solution to learn from`;
+  const without = leftOut === undefined ? '' : `; ${leftOut} left out`;
   const known = [
     ...(nll === undefined ? [] : [`${nll.toFixed(3)} nats per token of the last step`]),
     ...(heldOutNll === undefined ? [] : [`${heldOutNll.toFixed(3)} held out`]),

@@ -68,7 +68,10 @@ export async function up(
   let request = asked;
   let start: StartingPoint | undefined;
   try {
-    const found = await preflight({ request, run, env, report: screen.note, signal: stop.stop });
+    const found = await preflight({
+      ...{ request, run, env, isNew: resumable === undefined },
+      ...{ report: screen.note, signal: stop.stop },
+    });
     start = found.start;
     const from = start && { from: start.path, fromRun: start.run };
     request = { ...asked, settings: { ...asked.settings, ...found.fitted, ...from } };

@@ -14,7 +14,7 @@ export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | '
 /** The result of training on examples. */
 export interface SupervisedResult {
   readonly examples: number; // trained on, over all epochs
-  readonly leftOut?: number; // problems without a solution to learn from, over all epochs, if there are any
+  readonly leftOut?: number; // problems or examples that are left out, over all epochs, if there are any
   readonly epochs: number;
   readonly nll?: number; // of the last step's examples, nats per token, if this session has trained it
   readonly heldOutNll?: number; // of the examples that were held out, if there are any

@@ -49,9 +49,10 @@ export class BatchPlan {
 
   /** Place after the batch that begins at `place`; `place` itself if no example is left. */
   endOf(place: number): number {
-    const { batch } = this.#options;
+    const { batch, examples } = this.#options;
     let size = 0;
     for (let end = place; end < this.#end; end++) {
+      if (size === 0 && end - place === 2 * examples.size) return place; // a whole epoch has none
       const length = this.#lengthAt(end);
       const more = batch.by === 'examples' ? Math.sign(length) : length;
       if (size > 0 && size + more > batch.size) return end;
@@ -103,6 +104,7 @@ export interface SupervisedPlan {
   readonly heldOut: readonly Example[];
   readonly digest: string; // of the examples
   readonly leftOut: LeftOut;
+  readonly uncompared: number; // examples that the task cannot read, so only their exact texts are compared
 }
 
 /**

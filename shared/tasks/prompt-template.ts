@@ -47,6 +47,31 @@ export function fillTemplate(
   return { chat, opening: fill(template.opening) };
 }
 
+/**
+ * The reverse of `fillTemplate`.
+ *
+ * @param patterns of each part's values, as a regular expression.
+ * @returns the parts that a plain text or a message shows, or undefined if the template does not write it so. A template
+ *   with parts in several of its messages reads none: one message does not ask the whole question.
+ */
+export function templateReader(
+  template: TemplateText,
+  patterns: Readonly<Record<string, string>>,
+): (text: string) => Readonly<Record<string, string>> | undefined {
+  const texts = [template.text ?? '', ...(template.chat ?? []).map(({ content }) => content)];
+  const asking = texts.map((text) => text.trim()).filter((text) => text.search(placeholder) !== -1);
+  if (asking.length !== 1) return () => undefined;
+  const seen = new Set<string>();
+  const pattern = asking[0]!.split(placeholder).map((part, i) => {
+    if (i % 2 === 0) return part.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&');
+    if (seen.has(part)) return `\\k<${part}>`;
+    seen.add(part);
+    return `(?<${part}>${patterns[part]!})`;
+  });
+  const form = new RegExp(`^${pattern.join('')}$`);
+  return (text) => form.exec(text.trim())?.groups;
+}
+
 /** All texts of a template, one per line. */
 export function shownText({ text: plain, chat = [], opening }: TemplateText): string {
   return [plain ?? '', ...chat.map(({ content }) => content), opening].join('\n');

@@ -22,6 +22,14 @@ export interface Task<Problem extends TaskProblem = TaskProblem> {
   /** Equal for two problems that ask the same; by default their ids. */
   questionOf?(problem: Problem): string;
 
+  /**
+   * The question of a prompt that this task did not write, such as one in a file of examples, as `questionOf` names it.
+   *
+   * @param text a plain text, or a message of the user in a chat.
+   * @returns undefined if it is in another form than the task's prompts.
+   */
+  questionIn?(text: string): string | undefined;
+
   /** The prompt that the policy continues. */
   prompt(problem: Problem): Prompt;
 

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
-import { readdir } from 'node:fs/promises';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { runOffbeat } from '../support/offbeat.js';
@@ -89,6 +91,53 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
       'nats-server.log',
       'up.log',
     ]);
+  });
+
+  it('a run on a file says which of its lines ask held-out questions, and a file without others is refused', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-sft-'));
+    const write = async (name: string, rows: readonly object[]) => {
+      const path = join(folder, name);
+      await writeFile(path, rows.map((row) => JSON.stringify(row)).join('\n'));
+      return path;
+    };
+    const [asked, other] = [
+      { nums: [3, 7, 21], target: 84 },
+      { nums: [1, 2], target: 3 },
+    ];
+    const dataset = await write('problems.jsonl', [asked, other]);
+    const leaked = { prompt: '21 3 7=84:', answer: '21*(7-3)' };
+    const [same, chat] = [
+      { prompt: '1 2=3:', answer: '1+2' },
+      { prompt: '1+2=', answer: '3' },
+    ];
+    const run = async (rows: readonly object[]) => {
+      const data = await write('examples.jsonl', rows);
+      const flags = [
+        `--data=${data}`,
+        `--dataset=${dataset}`,
+        '--test-size=1',
+        '--eval-problems=0',
+      ];
+      const more = ['--epochs=1', '--lora-rank=2', '--held-out-examples=0', '--json'];
+      await using up = await UpProcess.start([...flags, ...more], undefined, {}, 'sft');
+      return { code: await up.ended(), err: up.err, out: up.out };
+    };
+    const { code, err, out } = await run([leaked, same, same, chat]);
+    assert.equal(code, 0, err);
+    assert.match(
+      err,
+      /left out .* among the 4 examples: 1 with the question of a held-out problem$/m,
+    );
+    assert.match(err, /1 of the 4 examples are compared .* only by their exact text/);
+    const { supervised } = Summary.parse(JSON.parse(out));
+    assert.deepEqual([supervised?.examples, supervised?.leftOut], [3, 1]);
+    const refused = await run([leaked, leaked]);
+    assert.equal(refused.code, 2);
+    assert.match(
+      refused.err,
+      /--data .*examples\.jsonl: each of the 2 examples to train on asks what a held-out/,
+    );
+    await rm(folder, { recursive: true });
   });
 
   it('offbeat sft refuses settings of reinforcement learning and wrong examples before it starts', async () => {

@@ -1,6 +1,6 @@
 import type { Prompt } from '../prompt.js';
-import { fillTemplate, type Styles } from '../prompt-template.js';
-import type { Problem } from './problem.js';
+import { fillTemplate, templateReader, type Styles } from '../prompt-template.js';
+import { problemKey, type Problem } from './problem.js';
 import type { CountdownPrompt } from './spec.js';
 
 /** The built-in prompt styles of Countdown; a user's template file has the same form in JSON. */
@@ -94,6 +94,20 @@ export function renderPrompt(
     numbers_spaced: numbers.join(' '),
     target: String(target),
   });
+}
+
+/** Reads the question of a prompt in this form, as `problemKey` names it; undefined in another. */
+export function questionReader(
+  template: Pick<CountdownPrompt, 'text' | 'chat' | 'opening'>,
+): (text: string) => string | undefined {
+  const numbers = '\\d+(?:[, ]+\\d+)*';
+  const read = templateReader(template, { numbers, numbers_spaced: numbers, target: '-?\\d+' });
+  return (text) => {
+    const parts = read(text);
+    const [shown, target] = [parts?.['numbers'] ?? parts?.['numbers_spaced'], parts?.['target']];
+    if (shown === undefined || target === undefined) return undefined;
+    return problemKey({ numbers: shown.split(/[, ]+/).map(Number), target: Number(target) });
+  };
 }
 
 function question(numbers: string, target: string): string {

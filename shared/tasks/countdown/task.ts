@@ -9,7 +9,7 @@ import { answerForm, scoreAnswer } from './score.js';
 import { embeddedDataset, generateProblems, type SolvedProblem } from './generator.js';
 import { exampleRow, problemKey, problemOfRow, type Problem } from './problem.js';
 import { CountdownPrompt, CountdownSpec, type GeneratorSpec } from './spec.js';
-import { styles, renderPrompt } from './prompts.js';
+import { styles, questionReader, renderPrompt } from './prompts.js';
 import { solutionText } from './solution.js';
 
 const { numbers, maxNumber, minTarget, maxTarget, trainSize, rehearsal } = embeddedDataset;
@@ -165,6 +165,7 @@ function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem
   return {
     load: () => loadDataset(dataset),
     questionOf: problemKey,
+    questionIn: questionReader(prompt),
     prompt: (problem) => renderPrompt(prompt, problem),
     solution: (problem) => solutionText(prompt, problem, reward.numbersToUse),
     stop: prompt.stop,

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { plainWords } from '../../base/plain-words.js';
 import { UserError } from '../../base/errors.js';
 import { readRows } from '../data/table.js';
+import type { ChatMessage } from '../prompt.js';
 import { answerExample, chatExample, type Example, type ExampleTokenizer } from './example.js';
 
 const text = z.string().min(1);
@@ -53,9 +54,15 @@ export interface ExampleReading {
   readonly maxPositions: number; // tokens that the model can read
 }
 
+/** An example of a file. */
+export interface FileExample {
+  readonly example: Example;
+  readonly asks: readonly string[]; // its prompt; or each message of the user, and all messages before the last answer as one text
+}
+
 /** Examples of a file, and a digest of their tokens in order. */
 export interface ReadExamples {
-  readonly all: readonly Example[];
+  readonly all: readonly FileExample[];
   readonly digest: string;
 }
 
@@ -79,13 +86,17 @@ export async function readExamples(path: string, reading: ExampleReading): Promi
   );
   if (all.length === 0) throw new UserError(`--data ${path} has no example`);
   const hash = createHash('sha256');
-  for (const { tokens, isTrained } of all) {
+  for (const { example } of all) {
+    const { tokens, isTrained } = example;
     hash.update(`${tokens.length}\n`).update(tokens).update(isTrained);
   }
   return { all, digest: hash.digest('hex') };
 }
 
-function exampleOf({ prompt, answer, messages }: z.infer<typeof Row>, reading: ExampleReading) {
+function exampleOf(
+  { prompt, answer, messages }: z.infer<typeof Row>,
+  reading: ExampleReading,
+): FileExample {
   const { tokenizer, stop, maxPositions } = reading;
   const example =
     messages === undefined
@@ -99,5 +110,12 @@ function exampleOf({ prompt, answer, messages }: z.infer<typeof Row>, reading: E
   if (unknownTokenId !== undefined && example.tokens.includes(unknownTokenId)) {
     throw new Error('the tokenizer of the model has no token for one of its characters');
   }
-  return example;
+  if (messages === undefined) return { example, asks: [prompt!] };
+  const byUser = messages.filter(({ role }) => role === 'user').map(({ content }) => content);
+  return { example, asks: [...byUser, textOfMessages(messages.slice(0, -1))] };
+}
+
+/** Messages as one text, for comparison only: no chat template writes it. */
+export function textOfMessages(messages: readonly ChatMessage[]): string {
+  return messages.map(({ content }) => content.trim()).join('\n');
 }

@@ -10,6 +10,7 @@ import {
   chooseTemplate,
   fillTemplate,
   answerFormOf,
+  templateReader,
 } from '../prompt-template.js';
 import { type CommonSettings, defineTask, type Task } from '../task.js';
 import { integersIn, scoreAnswer } from './score.js';
@@ -60,7 +61,7 @@ function lengthOf(question: string): string {
 }
 
 /** Capitals and the length of blanks make no other question. */
-function questionOf({ question }: Problem): string {
+function questionOf({ question }: Pick<Problem, 'question'>): string {
   return question.toLowerCase().replace(/\s+/g, ' ');
 }
 
@@ -114,6 +115,7 @@ export const integerAnswers = defineTask({
 function openIntegerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
   const { name, dataset, prompt, reward } = spec;
   const form = answerFormOf(prompt);
+  const read = templateReader(prompt, { question: '[^]+?' });
   return {
     async load() {
       const rows = await readData(dataset, problemOfRow, {
@@ -127,6 +129,10 @@ function openIntegerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
       });
     },
     questionOf,
+    questionIn(text) {
+      const question = read(text)?.['question'];
+      return question === undefined ? undefined : questionOf({ question });
+    },
     prompt: ({ question }) => fillTemplate(prompt, { question }),
     stop: prompt.stop,
     score: (problem, completion) => scoreAnswer(form, problem, completion, reward),

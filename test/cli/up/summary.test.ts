@@ -138,7 +138,7 @@ describe('the summary', () => {
     const untrained = summaryText({ ...summary, supervised: { ...supervised, nll: undefined } });
     assert.match(untrained, /nll +0\.512 held out\n/); // a resumed run without a step left
     const lacking = summaryText({ ...summary, supervised: { ...supervised, leftOut: 3 } });
-    assert.match(lacking, /examples +96, 1\.50 epochs; 3 without a solution to learn from\n/);
+    assert.match(lacking, /examples +96, 1\.50 epochs; 3 left out\n/);
     const next = nextText(
       { ...summary, supervised },
       { folder: '/x/runs/r', runsDir: 'runs', modelDir: 'models/m' },

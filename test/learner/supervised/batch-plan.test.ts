@@ -52,6 +52,16 @@ describe('the batches of a run on examples', () => {
     );
   });
 
+  it('a run whose examples are all left out has no batch, even without a limit of epochs', () => {
+    const batch = { by: 'examples', size: 2 } as const;
+    const planOf = (lengths: number[]) =>
+      new BatchPlan({ examples: examplesOf(lengths), batch, epochs: Infinity, seed: 0 });
+    for (const place of [0, 1, 2, 5]) {
+      assert.equal(planOf([0, 0, 0]).endOf(place), place);
+      assert(planOf([0, 0, 3]).endOf(place) > place);
+    }
+  });
+
   it('each example is made once for the first epoch, though it is asked for its length first', () => {
     for (const by of ['examples', 'tokens'] as const) {
       const { size, at } = examplesOf([3, 1, 4, 1, 5, 0, 2, 6]);

@@ -30,7 +30,7 @@ describe('a file of examples', async () => {
   it('each line is an example, and blank lines and other keys are not', async () => {
     const { all } = await read([good, '', { ...chat('user', 'assistant'), id: 7 }]);
     assert.deepEqual(
-      all.map(({ tokens }) => tokens.length),
+      all.map(({ example }) => example.tokens.length),
       [4, 22],
     );
   });
