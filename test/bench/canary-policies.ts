@@ -43,7 +43,7 @@ export interface TrainedVersion {
   readonly sampled: readonly { readonly prompt: Int32Array; readonly rollouts: SampledRollout[] }[];
 }
 
-/** Trains a policy synchronously, with fewer groups in a step than `npm start` has. */
+/** Trains a policy synchronously, with `groups` groups in a step. */
 export async function trainVersions(
   { directory, tokenizer, settings, task, dataset, trainer, decoder }: Setting,
   { steps, groups, seed }: { steps: number; groups: number; seed: number },

@@ -2,6 +2,7 @@ import { cpus } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
 import { benchAdapters } from './adapters.js';
+import { benchAdoption } from './adoption.js';
 import { benchCanary } from './canary.js';
 import { benchEngine } from './engine.js';
 import { benchMemory } from './memory.js';
@@ -29,6 +30,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   polls: benchPolls,
   plane: benchPlane,
   adapters: benchAdapters,
+  adoption: benchAdoption,
   canary: benchCanary,
   engine: benchEngine,
   memory: benchMemory,
