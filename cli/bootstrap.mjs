@@ -18,6 +18,7 @@ const programs = {
   sweep: { file: 'dist/cli/cli.js', args: ['sweep', ...words] },
   simulate: { file: 'dist/tools/simulate/main.js', args: words },
   pretrain: { file: 'dist/tools/pretrain/main.js', args: words },
+  mutate: { file: 'dist/tools/mutate/main.js', args: words, needsNats: true },
   docs: { file: 'dist/test/docs/main.js', args: words },
   monitoring: { file: 'dist/deploy/monitoring.js', args: words },
   bench: { file: 'dist/test/bench/main.js', args: words, needsNats: true },

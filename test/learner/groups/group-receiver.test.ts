@@ -275,6 +275,16 @@ describe('the group receiver with four tickets issued', () => {
     assert.deepEqual([bench.settled, bench.covered], [[], [1, 2]]);
   });
 
+  it('the tokens of a group that is dropped are counted as wasted', async () => {
+    const count = () => dropTotals()['tokens_wasted/duplicate'] ?? 0;
+    await bench.deliver(bench.group(1));
+    const before = count();
+    const again = bench.group(1);
+    await bench.deliver(again);
+    const { rollouts } = again.group;
+    assert.equal(count() - before, rollouts[0]!.tokens.length + rollouts[1]!.tokens.length);
+  });
+
   it('a message that is delivered twice is not acknowledged as a duplicate of itself', async () => {
     await bench.deliver(bench.group(0), 7);
     await bench.deliver(bench.group(0), 7);

@@ -126,6 +126,21 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.deepEqual([...logprobs!], [-1, -1, -0.125, -0.25]);
   });
 
+  it('logprobs of broken weights are not sent', async () => {
+    const dro = { ...settings, loss: { name: 'dro', config: { beta: 0.1 } } } as const;
+    const mask = { kind: 'icepop', low: 0.45, high: 2 } as const;
+    const masked = { ...settings, correction: { weights: { kind: 'none' }, mask } } as const;
+    for (const config of [dro, masked]) {
+      for (const broken of [NaN, -Infinity]) {
+        const backend = new FakeBackend(broken);
+        await pass(backend, config);
+        const sent = backend.calls[1]!.data.flatMap(({ inputs }) => Object.values(inputs));
+        assert(sent.length > 0);
+        for (const values of sent) assert(values.every(Number.isFinite));
+      }
+    }
+  });
+
   it('a masked minibatch first requests the proximal logprobs and trains on the tokens that are left', async () => {
     const backend = new FakeBackend();
     const correction = {

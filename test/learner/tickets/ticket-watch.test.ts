@@ -136,6 +136,20 @@ describe('the ticket watch with a limit of ten seconds', () => {
     assert.deepEqual(bench.events.slice(1), []);
   });
 
+  it('a ticket that was found again must be missed at two polls more before it is lost', async () => {
+    const bench = new Bench();
+    bench.awaited = [first];
+    bench.queue = { tickets: [], isWhole: true };
+    await bench.poll(1);
+    bench.queue = { tickets: [{ seq: 1, ticket: first, isTaken: false }], isWhole: true };
+    await bench.poll(1);
+    bench.queue = { tickets: [], isWhole: true }; // an actor has answered it
+    await bench.poll(1);
+    assert.deepEqual(bench.events, []);
+    await bench.poll(1);
+    assert.deepEqual(bench.events, ['train-00000000 lost']);
+  });
+
   it('hold times are recorded only of answered tickets, and by the id of the message', async () => {
     const bench = new Bench();
     const { holdTimes } = bench;

@@ -27,6 +27,13 @@ describe('comparing a canary', () => {
     assert.deepEqual([everywhere.isReproduced, everywhere.difference], [false, 0.125]);
   });
 
+  it('a canary whose mean difference is that of the band is reproduced, and one just beyond it is not', () => {
+    const all = scores([-1.125, -2.125, -0.375, -3.125]);
+    const isReproduced = (mean: number) =>
+      compareCanary(expected, all, { ...band, mean }).isReproduced;
+    assert.deepEqual([isReproduced(0.125), isReproduced(0.124)], [true, false]);
+  });
+
   it('a logprob that is not finite, or missing, is never within the band', () => {
     for (const broken of [
       [-1, NaN, -0.5, -3],

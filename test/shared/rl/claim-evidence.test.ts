@@ -84,6 +84,25 @@ describe('the evidence of tokens against the probabilities that are claimed for 
   });
 });
 
+describe('the evidence of tokens that hide a false claim', () => {
+  const hiding = (tokens: number) => {
+    const row = new Array<number>(tokens).fill(-1); // against which the likelihood ratio alone proves nothing
+    row[3] = 30;
+    return claimEvidence([row]);
+  };
+
+  it('the evidence is a proof against one false claim among many that are too high', () => {
+    // The bet of about one token: w·e^30 once, and 1 - w + w/e for each of the others.
+    assert(hiding(320) > proof && hiding(320) < 30 - Math.log(320));
+  });
+
+  it('the evidence is finite for any number of tokens', () => {
+    assert(claimEvidence([new Array<number>(4_000).fill(20)]) > 70_000);
+    const low = claimEvidence([new Array<number>(40_000).fill(-20)]);
+    assert(Number.isFinite(low) && low < 0);
+  });
+});
+
 describe('the evidence without computed logprobs', () => {
   const rows = (logprob: number) =>
     claims(Array.from({ length: 16 }, () => new Array<number>(20).fill(logprob)));

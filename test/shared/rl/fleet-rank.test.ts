@@ -83,6 +83,13 @@ describe("an actor's groups among those of the fleet, at equal age", () => {
     assert.equal(ranks.size, 0);
   });
 
+  it('the rank compares a group only if at least half of its tokens have an age that two others have', () => {
+    const others = [group('a', { 0: 0.1 }), group('b', { 0: 0.1 })];
+    const isCompared = (gaps: Record<string, number>) =>
+      rankAtEqualAge([group('own', gaps), ...others], noise).has('own');
+    assert.deepEqual([isCompared({ 0: 9, 1: 9 }), isCompared({ 0: 9, 1: 9, 2: 9 })], [true, false]);
+  });
+
   it('the rank of gaps cannot convict a majority: with two of three wrong, the third is compared with them', () => {
     const ranks = rankAtEqualAge(
       [group('honest', { 1: 0.1 }), group('x', { 1: 9 }), group('y', { 1: 9 })],

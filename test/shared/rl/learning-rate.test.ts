@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { learningRateAt, progressAt, type RunProgress } from '../../../shared/rl/learning-rate.js';
-import type { Schedule } from '../../../shared/rl/learning-rate.js';
+import {
+  learningRateAt,
+  progressAt,
+  type RunProgress,
+  Schedule,
+} from '../../../shared/rl/learning-rate.js';
 import { assertClose } from './close.js';
 
 describe('a learning rate with its peak at 0.1', () => {
@@ -48,6 +52,15 @@ describe('a learning rate with its peak at 0.1', () => {
   it('the learning rate may decay while it warms up', () => {
     const schedule = { kind: 'linear', warmupSteps: 2, finalShare: 0 } as const;
     assertClose(rates(schedule, [[1, 0.5]]), [0.025]);
+  });
+});
+
+describe('the schedule of a run', () => {
+  it('a schedule ends at a share of the peak from 0 to 1', () => {
+    const isValid = (finalShare: number) =>
+      Schedule.safeParse({ kind: 'linear', warmupSteps: 0, finalShare }).success;
+    assert.deepEqual([0, 0.1, 1].map(isValid), [true, true, true]);
+    assert.deepEqual([-0.1, 1.1].map(isValid), [false, false]);
   });
 });
 

@@ -49,6 +49,8 @@ describe('off-policy statistics', () => {
     const stats = offPolicyStats([broken], unbounded)!;
     assert.equal(stats.ratio.p99 < Math.exp(20), true);
     assertClose([stats.klV2], [0.5 * 0.5 * 20 ** 2]);
+    const lost = offPolicyStats([{ behavior: [-1, -0.1], current: [-1, -500] }], unbounded)!;
+    assertClose([lost.klV1, lost.klV2], [10, 0.5 * 0.5 * 20 ** 2]);
   });
 
   it('the off-policy statistics are reported by staleness, in rising order', () => {
