@@ -3,6 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { examplePages, updatedExample } from './example.js';
+import { updatedFigures } from './figures.js';
 import { objectivePage, updatedObjective } from './losses-table.js';
 import { metricsPage, updatedPage } from './metrics-table.js';
 import { resultPages, updatedResults } from './results-table.js';
@@ -17,6 +18,9 @@ await writeFile(backendsPage, updatedServers(await readFile(backendsPage, 'utf8'
 for (const name of resultPages) {
   const path = join(packageRoot, name);
   await writeFile(path, await updatedResults(name, await readFile(path, 'utf8')));
+}
+for (const [path, figure] of await updatedFigures()) {
+  await writeFile(join(packageRoot, path), figure);
 }
 const simulated = join(packageRoot, simulatedPage);
 await writeFile(simulated, await updatedSimulations(await readFile(simulated, 'utf8')));

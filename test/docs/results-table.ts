@@ -322,7 +322,7 @@ export async function updatedResults(name: string, page: string): Promise<string
 }
 
 async function rowsOf({ experiment, isOfDifferences, rows }: ResultTable): Promise<string[][]> {
-  const report = await (reports[experiment] ??= committedReport(experiment));
+  const report = await committedReport(experiment);
   const show = isOfDifferences ? differenceIn(report) : measureIn(report);
   return rows.map(({ label, choice, measures }) => [
     label,
@@ -332,7 +332,12 @@ async function rowsOf({ experiment, isOfDifferences, rows }: ResultTable): Promi
 
 const reports: Record<string, Promise<Report>> = {}; // by experiment: a report takes seconds, and several tables may need it
 
-async function committedReport(experiment: string): Promise<Report> {
+/** The report of an experiment's committed results. */
+export function committedReport(experiment: string): Promise<Report> {
+  return (reports[experiment] ??= newReport(experiment));
+}
+
+async function newReport(experiment: string): Promise<Report> {
   const file = join(packageRoot, 'docs/experiments', `${experiment}.json`);
   return reportOf(await readSweepFile(file, false), [], await committedResults(experiment));
 }
