@@ -9,8 +9,8 @@ import { until } from '../support/broker.js';
 import { UpProcess } from '../support/up-process.js';
 
 describe('offbeat sft', { timeout: 480_000 }, () => {
-  const small =
-    '--lora-rank=2 --actors=1 --eval-problems=4 --eval-samples=1 --train-size=480'.split(' ');
+  const few = '--actors=1 --eval-problems=4 --eval-samples=1 --train-size=480'.split(' ');
+  const small = ['--lora-rank=2', ...few];
   const onExamples = ['--batch-examples=8', '--held-out-examples=8', '--checkpoint-every-steps=2'];
   const onRollouts = ['--groups-per-batch=2', '--group-size=8', '--num-minibatches=1'];
 
@@ -54,13 +54,19 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
     assert.deepEqual([resumed.steps, resumed.from], [2, `${up.run}@60`]);
 
     const refusals: [flags: string[], says: RegExp][] = [
-      [[`--from=${up.run}@7`], /keeps the states of steps .*60; .*--keep-every-steps/],
+      [
+        [`--from=${up.run}@7`, '--lora-rank=2'],
+        /keeps the states of steps .*60; .*--keep-every-steps/,
+      ],
       [['--from=nothing'], /there is no run nothing in runs/],
       [[`--from=${up.run}`, '--lora-rank=4'], /rank 2, not 4: add --lora-rank 2/],
-      [[`--from=${up.run}`, '--lora-alpha=1'], /alpha 4, not 1: add --lora-alpha 4/],
+      [
+        [`--from=${up.run}`, '--lora-rank=2', '--lora-alpha=1'],
+        /alpha 4, not 1: add --lora-alpha 4/,
+      ],
     ];
     for (const [flags, says] of refusals) {
-      const args = ['up', '--run=refused', ...small, ...onRollouts, ...flags];
+      const args = ['up', '--run=refused', ...few, ...onRollouts, ...flags];
       const { code, err } = await runOffbeat(args, up.folder);
       assert.deepEqual([code, says.test(err)], [2, true], err);
     }
