@@ -19,6 +19,8 @@ interface ResultTable {
     readonly choice: Choice;
     readonly measures: readonly (string | undefined)[]; // undefined: an empty cell
   }[];
+  /** If given, each measure is shown for each of these choices too. */
+  readonly columns?: readonly Choice[];
 }
 
 const settingsMeasures = [
@@ -44,6 +46,8 @@ const batches = [
   ...['16', '16, by root', '32', '32, by root', '64', '64, no format reward'],
   ...['128', '128, by root'],
 ];
+
+const ranks = ['8', '32', '128', '8, alpha 64', '128, alpha 64'];
 
 const loops = [
   ...['default', 'adoption between groups', 're-read on adoption', 'no refill', 'replay 0.5'],
@@ -111,6 +115,9 @@ const tables: readonly ResultTable[] = [
       ),
     })),
   },
+  ratesByRanks('the rates by rank', 'solved'),
+  ratesByRanks('the KL by rate and rank', 'KL'),
+  ratesByRanks('the differences by rank', 'solved', '32'),
   {
     page: 'docs/experiments.md',
     section: 'the problems of reasoning-gym',
@@ -321,12 +328,19 @@ export async function updatedResults(name: string, page: string): Promise<string
   return withSection(updated, 'the published model', alignedTable(await publishedModelTable()));
 }
 
-async function rowsOf({ experiment, isOfDifferences, rows }: ResultTable): Promise<string[][]> {
+async function rowsOf({
+  experiment,
+  isOfDifferences,
+  rows,
+  columns = [{}],
+}: ResultTable): Promise<string[][]> {
   const report = await committedReport(experiment);
   const show = isOfDifferences ? differenceIn(report) : measureIn(report);
   return rows.map(({ label, choice, measures }) => [
     label,
-    ...measures.map((name) => (name === undefined ? '' : show(choice, name))),
+    ...measures.flatMap((name) =>
+      columns.map((column) => (name === undefined ? '' : show({ ...choice, ...column }, name))),
+    ),
   ]);
 }
 
@@ -368,6 +382,20 @@ function differenceIn({ sweep, comparisons }: Report): Show {
 
 function missing({ name }: Sweep, choice: Choice, measure: string): Error {
   return new Error(`${name} has no ${measure} of ${JSON.stringify(choice)}`);
+}
+
+/** @param against the rank of which differences are shown; undefined: the measure itself. */
+function ratesByRanks(section: string, measure: string, against?: string): ResultTable {
+  const shown = ranks.filter((rank) => rank !== against);
+  return {
+    ...{ page: 'docs/experiments.md', section, experiment: 'learning-rate' },
+    ...(against !== undefined && { isOfDifferences: true }),
+    head: ['learning rate', ...shown.map((rank) => `rank ${rank}`)],
+    rows: ['0.0003', '0.001', '0.003', '0.01'].map((rate) => ({
+      ...{ label: rate, choice: { 'learning rate': rate }, measures: [measure] },
+    })),
+    columns: shown.map((rank) => ({ rank })),
+  };
 }
 
 /** The committed results of an experiment. */
