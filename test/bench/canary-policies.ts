@@ -1,6 +1,8 @@
 import { availableParallelism } from 'node:os';
 import { LearnerConfig } from '../../learner/config.js';
+import { CanarySource } from '../../learner/publish/canary-source.js';
 import { canaryTexts } from '../../learner/publish/canary-texts.js';
+import { IdleClock } from '../../learner/step/idle-clock.js';
 import { createRandom } from '../../shared/base/random.js';
 import { adamWStep, freshMoments, type Gradients } from '../../shared/model/adamw.js';
 import { Decoder } from '../../shared/model/decoder.js';
@@ -15,6 +17,8 @@ import type { Datum } from '../../shared/rl/datum.js';
 import { fitToModel } from '../../shared/run/hyperparameters.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import { openTask, taskSpec } from '../../shared/tasks/registry.js';
+import type { Canary } from '../../shared/wire/canary.js';
+import { silent } from '../support/broker.js';
 
 /** The embedded model with the task and the settings of `npm start`. */
 export async function embeddedSetting() {
@@ -93,6 +97,31 @@ export function copyOf(
     ([key, { dims, data }]) => [key, { dims, data: change(data, key) }] as const,
   );
   return { ...scale, tensors: new Map(copies) };
+}
+
+/** The canary of a policy, as the learner requests it, in float32. */
+export async function canaryOf(
+  { trainer, texts, settings }: Pick<Setting, 'trainer' | 'texts' | 'settings'>,
+  adapter: Adapter,
+): Promise<Canary> {
+  const source = new CanarySource({
+    run: {
+      forward: async (data, _loss, { temperature = 1 }) => ({
+        logprobs: await trainer.forward(adapter, data, temperature),
+        metrics: {},
+      }),
+    },
+    ...{ texts, temperature: settings.temperature, arithmetic: 'fp32', log: silent },
+    idle: new IdleClock(() => 0),
+  });
+  return (await source.request(0)())!;
+}
+
+/** The adapter with the matrices of two modules exchanged. */
+export function swapped(adapter: Adapter, one: string, other: string): Adapter {
+  const source = (key: string) =>
+    key.includes(one) ? key.replace(one, other) : key.replace(other, one);
+  return copyOf(adapter, (_, key) => adapter.tensors.get(source(key))!.data.slice());
 }
 
 function datum(prompt: Int32Array, rollout: SampledRollout, advantage: number): Datum {

@@ -3,8 +3,6 @@ import {
   scoresOfForced,
   type CanaryTexts,
 } from '../../actor/sampler/canary-scores.js';
-import { CanarySource } from '../../learner/publish/canary-source.js';
-import { IdleClock } from '../../learner/step/idle-clock.js';
 import type { Arithmetic } from '../../shared/base/arithmetic.js';
 import { createRandom } from '../../shared/base/random.js';
 import { Decoder, type Policy } from '../../shared/model/decoder.js';
@@ -21,8 +19,14 @@ import {
   type TokenScores,
 } from '../../shared/rl/canary.js';
 import type { Canary } from '../../shared/wire/canary.js';
-import { silent } from '../support/broker.js';
-import { copyOf, embeddedSetting, trainVersions, type Setting } from './canary-policies.js';
+import {
+  canaryOf,
+  copyOf,
+  embeddedSetting,
+  swapped,
+  trainVersions,
+  type Setting,
+} from './canary-policies.js';
 import type { Figure } from './main.js';
 
 const steps = Number(process.env['CANARY_STEPS'] ?? 12);
@@ -123,23 +127,6 @@ export async function benchCanary(): Promise<Figure[]> {
   return figures;
 }
 
-async function canaryOf(
-  { trainer, texts, settings }: Pick<Setting, 'trainer' | 'texts' | 'settings'>,
-  adapter: Adapter,
-): Promise<Canary> {
-  const source = new CanarySource({
-    run: {
-      forward: async (data, _loss, { temperature = 1 }) => ({
-        logprobs: await trainer.forward(adapter, data, temperature),
-        metrics: {},
-      }),
-    },
-    ...{ texts, temperature: settings.temperature, arithmetic: 'fp32', log: silent },
-    idle: new IdleClock(() => 0),
-  });
-  return (await source.request(0)())!;
-}
-
 async function scored(decoder: Decoder, canary: CanaryTexts, by: Adapter | (() => Policy)) {
   const texts = forcedTexts(canary);
   const policy = typeof by === 'function' ? by : () => ({ version: 0, adapter: by });
@@ -162,12 +149,6 @@ function reduced(canary: Canary, tokens: number): Canary {
     places: kept.map((i) => canary.places[i]!),
     logprobs: Float32Array.from(kept, (i) => canary.logprobs[i]!),
   };
-}
-
-function swapped(adapter: Adapter, one: string, other: string): Adapter {
-  const source = (key: string) =>
-    key.includes(one) ? key.replace(one, other) : key.replace(other, one);
-  return copyOf(adapter, (_, key) => adapter.tensors.get(source(key))!.data.slice());
 }
 
 /** The first call reads the prompts; from the second on, tokens are decoded. */

@@ -15,6 +15,7 @@ import { tuftNumbers } from './tuft/numbers.js';
 import { tuftRestart } from './tuft/restart.js';
 import { tuftTraining } from './tuft/training.js';
 import { timedVersions } from './vllm/exactness.js';
+import { testCanaryFaults } from './vllm/faults.js';
 import { testLargeAdapters } from './vllm/large-adapter.js';
 import { testVllm } from './vllm/training.js';
 
@@ -93,6 +94,13 @@ export const suites: readonly Suite[] = [
       'npm start samples with a real vLLM, across its death, with the logprobs of the trainer',
     run: testVllm,
     limitMinutes: 40 + timedVersions / 5,
+  },
+  {
+    name: 'vllm-faults',
+    proves:
+      'an actor refuses a real vLLM that samples with other weights or another temperature than it should',
+    run: testCanaryFaults,
+    limitMinutes: 40,
   },
   {
     name: 'vllm-adapter',

@@ -12,8 +12,10 @@ import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { createFolderOnce, lastLine } from '../../../tools/tuft-cpu/environment.js';
 import type { SuiteContext } from '../suite.js';
 
-/** The upstream vLLM built for CPUs, from the package index. */
-const version = '0.32.0';
+/** The upstream vLLM built for CPUs, from the package index; `VLLM_RELEASE=0.24.0` is another release. */
+const version = process.env['VLLM_RELEASE'] ?? '0.32.0';
+/** Older releases always serve token ids, and refuse the flag. */
+const firstWithScaleOut = 30; // 0.30
 /** Builds for CUDA that break the import, where vLLM runs on a CPU. */
 const unwanted = ['torchvision', 'torchaudio', 'torchcodec'];
 const installMs = 1_200_000;
@@ -58,11 +60,14 @@ export interface VllmOptions {
   readonly modelDir: string;
   readonly rank: number; // the largest of its adapters
   readonly maxLength: number; // tokens
+  readonly dtype: 'float32' | 'bfloat16';
 }
 
-const shippedModel: VllmOptions = { modelDir: embeddedModelPath, rank: 32, maxLength: 64 };
+const shippedModel: VllmOptions = {
+  ...{ modelDir: embeddedModelPath, rank: 32, maxLength: 64, dtype: 'float32' },
+};
 
-/** A real vLLM that serves a model in float32, ended with its scope. */
+/** A real vLLM that serves a model, ended with its scope. */
 export class VllmProcess implements AsyncDisposable {
   #child: ChildProcess | undefined;
   #output = '';
@@ -91,15 +96,12 @@ export class VllmProcess implements AsyncDisposable {
 
   /** Starts it, or starts it again; resolves once it answers. */
   async start(): Promise<void> {
-    const { modelDir, rank, maxLength } = this.options;
+    const { modelDir, rank, maxLength, dtype } = this.options;
     const flags = [
       ...['--host=127.0.0.1', `--port=${this.port}`, '--served-model-name=base'],
-      ...[
-        '--dtype=float32',
-        `--max-model-len=${maxLength}`,
-        '--enforce-eager',
-        '--enable-scale-out',
-      ],
+      ...[`--dtype=${dtype}`, `--max-model-len=${maxLength}`, '--block-size=32'],
+      '--enforce-eager',
+      ...(Number(version.split('.')[1]) >= firstWithScaleOut ? ['--enable-scale-out'] : []),
       ...['--enable-lora', '--max-loras=6', `--max-lora-rank=${rank}`],
       '--logprobs-mode=processed_logprobs',
     ];

@@ -1,0 +1,350 @@
+import { createHash } from 'node:crypto';
+import { cpSync } from 'node:fs';
+import { join } from 'node:path';
+import { CanaryCheck, CanaryNotReproduced } from '../../../actor/canary-check.js';
+import { connectEngine } from '../../../actor/sampler/connect-engine.js';
+import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import type { Arithmetic } from '../../../shared/base/arithmetic.js';
+import { UserError } from '../../../shared/base/errors.js';
+import { mean } from '../../../shared/base/statistics.js';
+import { type Adapter, encodeAdapter } from '../../../shared/model/lora.js';
+import { compareCanary, logprobBands, type TokenScores } from '../../../shared/rl/canary.js';
+import type { Canary } from '../../../shared/wire/canary.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
+import { manifest, unproven } from '../../actor/values.js';
+import {
+  canaryOf,
+  embeddedSetting,
+  type Setting,
+  swapped,
+  type TrainedVersion,
+  trainVersions,
+} from '../../bench/canary-policies.js';
+import { silent } from '../../support/broker.js';
+import { type PassedRequest, RecordingProxy } from '../../support/recording-proxy.js';
+import { atLeast, atMost, type SuiteContext } from '../suite.js';
+import { VllmProcess, vllmPython } from './vllm-process.js';
+
+const versions = Number(process.env['VLLM_VERSIONS'] ?? 12);
+const groups = 16;
+const servedModel = 'base';
+const longText = 60; // tokens: a block of the prefix cache and all places, within the model's 64
+
+type Body = Record<string, unknown>;
+
+/** What is wrong between the trainer and the engine. */
+interface Fault {
+  readonly what: string;
+  /** The adapter that the actor is given as this version; by default the right one. */
+  readonly adapter?: (version: number) => Adapter;
+  /** Changes the body of a request to the engine, by the last part of its path. */
+  readonly rewrite?: (call: string, body: Body, known: ReadonlyMap<number, LoadedName>) => Body;
+  /** Whether it shows only in texts that fill a block of the engine's prefix cache. */
+  readonly needsLongTexts?: true;
+}
+
+/** An adapter as the engine knows it. */
+interface LoadedName {
+  readonly name: string;
+  readonly folder: string;
+}
+
+/** How far the engine is from the canary of one version. */
+interface Found {
+  readonly largest: number; // nats
+  readonly mean: number; // without the largest quarter, nats
+  readonly isRefused: boolean;
+}
+
+/**
+ * Puts faults between the actor and a real vLLM, in float32 and in bfloat16, by a proxy that changes requests and by
+ * wrong adapters, and counts at how many versions of a trained policy the actor's own canary check refuses to sample. Only
+ * float32 must catch them all; what bfloat16 misses is a result.
+ */
+export async function testCanaryFaults(context: SuiteContext): Promise<void> {
+  if (context.isShort) throw new UserError('vLLM takes minutes to install and to start');
+  const { signal, report, note } = context;
+  const python = await vllmPython(context);
+  const setting = await embeddedSetting();
+  const own = await trainVersions(setting, { steps: versions, groups, seed: 0 });
+  const others = await trainVersions(setting, { steps: versions, groups, seed: 1 });
+  const canariesOf = (of: Pick<Setting, 'trainer' | 'texts' | 'settings'>) =>
+    Promise.all(own.map(({ adapter }) => canaryOf(of, adapter)));
+  const policies: Policies = {
+    ...{ setting, own, others, folder: context.folder },
+    canaries: await canariesOf(setting),
+    longCanaries: await canariesOf({ ...setting, texts: longTexts(setting) }),
+  };
+  for (const arithmetic of ['fp32', 'bf16'] as const) {
+    const dtype = arithmetic === 'fp32' ? 'float32' : 'bfloat16';
+    await using server = await VllmProcess.start(python, signal, { dtype });
+    const tried = (fault: Fault, as: Arithmetic = arithmetic) =>
+      tryFault(policies, { fault, arithmetic: as, url: server.url, signal });
+    const honest = await tried({ what: 'nothing' });
+    note(`  vLLM in ${dtype}, no fault: ${largestOf(honest)}`);
+    report(atMost(`false alarms in ${dtype}, of ${versions}`, refusedOf(honest), 0));
+    for (const fault of faultsOf(policies)) {
+      const found = await tried(fault);
+      note(`  vLLM in ${dtype}, ${fault.what}: ${smallestOf(found)}`);
+      if (arithmetic !== 'fp32') continue;
+      const what = `${fault.what}, in ${dtype}: caught of ${versions}`;
+      report(atLeast(what, refusedOf(found), versions));
+    }
+    if (arithmetic === 'fp32') continue;
+    const claimed = await tried({ what: 'bfloat16 claimed as float32' }, 'fp32');
+    note(`  bfloat16 claimed as float32: ${smallestOf(claimed)}`);
+    report(
+      atLeast(`bfloat16 claimed as float32: caught of ${versions}`, refusedOf(claimed), versions),
+    );
+    const gaps = await groupGaps(policies, server.url, signal);
+    note(`  mean difference of a group's logprobs from the trainer's, in nats a token:`);
+    note(`    of the version that it names: at most ${figure(Math.max(...gaps.own))}`);
+    note(`    of the version before it: at least ${figure(Math.min(...gaps.before))}`);
+    note(`    of the base: at least ${figure(Math.min(...gaps.base))}`);
+  }
+}
+
+/** Versions of a policy with their canaries, and those of another run. */
+interface Policies {
+  readonly setting: Setting;
+  readonly own: readonly TrainedVersion[];
+  readonly others: readonly TrainedVersion[];
+  readonly folder: string; // that the engine can read
+  readonly canaries: readonly Canary[];
+  readonly longCanaries: readonly Canary[]; // of texts that are longer than a block of the engine's cache
+}
+
+/** Texts of `longText` tokens, of those of the usual canaries one behind the other. */
+function longTexts({ texts }: Setting): Int32Array<ArrayBuffer>[] {
+  return texts.map((_, i) => {
+    const tokens = [...texts.slice(i), ...texts].flatMap((text) => [...text]);
+    return Int32Array.from(tokens.slice(0, longText));
+  });
+}
+
+function faultsOf({ own, others, folder }: Policies): Fault[] {
+  const trained = (version: number) => own[version]!.adapter;
+  const scaled = (by: number) => (version: number) => {
+    const adapter = trained(version);
+    return { ...adapter, alpha: by * adapter.alpha };
+  };
+  const at = (by: number) => (call: string, body: Body) => {
+    if (call !== 'generate') return body;
+    const params = body['sampling_params'] as Body;
+    return {
+      ...body,
+      sampling_params: { ...params, temperature: by * Number(params['temperature']) },
+    };
+  };
+  const inPlace = { lora_name: 'policy', lora_path: join(folder, 'policy'), load_inplace: true };
+  return [
+    {
+      what: 'adapter not loaded',
+      rewrite: (call, body) => (call === 'generate' ? { ...body, model: servedModel } : body),
+    },
+    {
+      what: 'previous version answers',
+      rewrite: (call, body, known) => {
+        if (call !== 'generate') return body;
+        const before = known.get(versionIn(String(body['model'])) - 1);
+        return before === undefined ? body : { ...body, model: before.name };
+      },
+    },
+    {
+      what: "the previous version's folder",
+      rewrite: (call, body, known) => {
+        if (call !== 'load_lora_adapter') return body;
+        const before = known.get(versionIn(String(body['lora_name'])) - 1);
+        return before === undefined ? body : { ...body, lora_path: before.folder };
+      },
+    },
+    { what: "another run's adapter", adapter: (version) => others[version]!.adapter },
+    { what: 'half the alpha', adapter: scaled(0.5) },
+    { what: 'alpha 1 % too large', adapter: scaled(1.01) },
+    {
+      what: 'gate and up swapped',
+      adapter: (version) => swapped(trained(version), 'gate_proj', 'up_proj'),
+    },
+    { what: 'temperature 10 % too high', rewrite: at(1.1) },
+    { what: 'temperature 1 % too high', rewrite: at(1.01) },
+    {
+      what: 'one adapter overwritten by each version, so that the prefix cache is stale',
+      needsLongTexts: true,
+      rewrite: (call, body) => {
+        if (call === 'load_lora_adapter') {
+          cpSync(String(body['lora_path']), inPlace.lora_path, { recursive: true });
+          return { ...body, ...inPlace };
+        }
+        if (call !== 'generate' || body['model'] === servedModel) return body;
+        const { cache_salt: _salt, ...unsalted } = body;
+        return { ...unsalted, model: inPlace.lora_name };
+      },
+    },
+  ];
+}
+
+/** Loads each version behind the one before it, as a run does, and has the actor's check look at it. */
+async function tryFault(
+  { setting, own, ...policies }: Policies,
+  { fault, arithmetic, url, signal }: Trial,
+): Promise<Found[]> {
+  const known = new Map<number, LoadedName>();
+  const canaries = fault.needsLongTexts === true ? policies.longCanaries : policies.canaries;
+  await using proxy = await RecordingProxy.before(url, undefined, {}, rulesOf(fault, known));
+  await using actor = await connect(setting, proxy.url, signal);
+  const { sampler, publish } = actor;
+  const check = new CanaryCheck(sampler, arithmetic);
+  const found: Found[] = [];
+  for (let version = 0; version <= versions; version++) {
+    const adapter = version === 0 ? own[0]!.adapter : fault.adapter?.(version);
+    const canary = canaries[version]!;
+    const published = { ...publish(version, adapter ?? own[version]!.adapter), canary };
+    let scores: TokenScores | undefined;
+    let isRefused = false;
+    try {
+      await sampler.load(
+        published,
+        (score, ending, where) =>
+          check.require(
+            published,
+            async (...asked) => (scores = await score(...asked)),
+            ending,
+            where,
+          ),
+        signal,
+      );
+    } catch (error) {
+      if (!(error instanceof CanaryNotReproduced)) throw error;
+      isRefused = true;
+      await sampler.load(published, unproven, signal); // the next version needs it as its predecessor
+    }
+    if (version > 0) {
+      const { difference: largest, mean } = compareCanary(
+        canary.logprobs,
+        scores!,
+        logprobBands[arithmetic],
+      );
+      found.push({ largest, mean, isRefused });
+      sampler.drop(version - 1);
+    }
+  }
+  return found;
+}
+
+interface Trial {
+  readonly fault: Fault;
+  readonly arithmetic: Arithmetic; // of which the actor believes the engine to be
+  readonly url: string;
+  readonly signal: AbortSignal;
+}
+
+/** An actor's engine and sampler, with the adapters that are published to it. */
+async function connect(setting: Setting, url: string, signal: AbortSignal) {
+  const { directory, tokenizer, settings, texts } = setting;
+  const { config: model } = directory;
+  const adapters = new Map<string, Uint8Array>();
+  const engine = await connectEngine({
+    ...{ kind: 'vllm', urls: [url], apiKey: undefined, adapterDir: undefined },
+    ...{ run: 'faults', actor: 'compat', maxLoras: undefined, model, rank: settings.loraRank },
+    ...{ groupSize: 1, maxStepsOffPolicy: 2, temperature: settings.temperature },
+    ...{ prompt: texts[0]!, log: silent, signal, waitingFor: () => undefined },
+    adapters: { fetchAdapter: ({ adapter }) => Promise.resolve(adapters.get(adapter!.sha256)!) },
+  });
+  const sampler = new EngineSampler(engine, {
+    ...{ tokenizer, concurrency: 8, segmentTokens: 0, log: silent },
+  });
+  const publish = (version: number, { rank, alpha, ...parts }: Adapter): PolicyManifest => {
+    const { safetensors: bytes } = encodeAdapter({ rank, alpha, ...parts });
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    adapters.set(sha256, bytes);
+    const adapter = { uri: `nats:${sha256}`, sha256, bytes: bytes.byteLength, rank, alpha };
+    return manifest(version, { adapter });
+  };
+  return { sampler, publish, [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose]() };
+}
+
+function rulesOf({ rewrite }: Fault, known: Map<number, LoadedName>) {
+  return {
+    request: (given: PassedRequest) => {
+      if (!given.isJson) return Promise.resolve(given);
+      const call = given.path.split('/').at(-1)!;
+      const body = JSON.parse(given.body.toString()) as Body;
+      if (call === 'load_lora_adapter') {
+        const [name, folder] = [String(body['lora_name']), String(body['lora_path'])];
+        known.set(versionIn(name), { name, folder });
+      }
+      const changed = rewrite?.(call, body, known) ?? body;
+      return Promise.resolve({ ...given, body: Buffer.from(JSON.stringify(changed)) });
+    },
+    answer: <Answer>(_given: unknown, _sent: unknown, answer: Answer) => Promise.resolve(answer),
+  };
+}
+
+/** The version in an adapter's name, as the actor gives it. */
+function versionIn(name: string): number {
+  return Number(/\.v(\d+)\./.exec(name)?.[1] ?? -1);
+}
+
+/**
+ * What the audit of versions compares: groups that the engine has sampled with each version, and the trainer's logprobs of the same
+ * tokens by that version, by the one before it and by the base.
+ */
+async function groupGaps(
+  { setting, own }: Policies,
+  url: string,
+  signal: AbortSignal,
+): Promise<Readonly<Record<'own' | 'before' | 'base', number[]>>> {
+  const { trainer, settings, tokenizer } = setting;
+  const gaps = { own: [] as number[], before: [] as number[], base: [] as number[] };
+  await using actor = await connect(setting, url, signal);
+  const { sampler, publish } = actor;
+  for (let version = 1; version <= versions; version++) {
+    const { adapter, sampled } = own[version]!;
+    await sampler.load(publish(version, adapter), unproven, signal);
+    sampler.admit(version);
+    for (const [seed, { prompt }] of sampled.entries()) {
+      const { temperature, maxTokens } = settings;
+      const request = { prompt, count: 16, temperature, maxTokens, seed };
+      const rollouts = await sampler.sample(
+        { ...request, stopTokenIds: tokenizer.eosTokenIds },
+        { version, adoptsNewer: false },
+        signal,
+      );
+      const data = rollouts.map(({ tokens }) => {
+        const text = Int32Array.of(...prompt, ...tokens);
+        return { tokens: text.slice(0, -1), targetTokens: text.slice(1), inputs: {} };
+      });
+      const claimed = { own: version, before: version - 1, base: 0 };
+      for (const [what, named] of Object.entries(claimed)) {
+        const logprobs = await trainer.forward(own[named]!.adapter, data, temperature);
+        const distances = rollouts.flatMap(({ behaviorLogprobs }, i) =>
+          Array.from(behaviorLogprobs, (logprob, t) =>
+            Math.abs(logprob - logprobs[i]![prompt.length - 1 + t]!),
+          ),
+        );
+        gaps[what as keyof typeof gaps].push(mean(distances));
+      }
+    }
+    sampler.drop(version);
+  }
+  return gaps;
+}
+
+function refusedOf(found: readonly Found[]): number {
+  return found.filter(({ isRefused }) => isRefused).length;
+}
+
+function largestOf(found: readonly Found[]): string {
+  const [largest, most] = [found.map((one) => one.largest), found.map((one) => one.mean)];
+  return `largest ${figure(Math.max(...largest))}, mean ${figure(Math.max(...most))}, at most`;
+}
+
+function smallestOf(found: readonly Found[]): string {
+  const [largest, least] = [found.map((one) => one.largest), found.map((one) => one.mean)];
+  const caught = `${refusedOf(found)} of ${found.length} refused`;
+  return `largest ${figure(Math.min(...largest))}, mean ${figure(Math.min(...least))}, at least; ${caught}`;
+}
+
+function figure(nats: number): string {
+  return nats.toPrecision(3);
+}
