@@ -1,10 +1,9 @@
 import { Counter, Histogram } from 'prom-client';
 import { coarser, type Arithmetic } from '../shared/base/arithmetic.js';
-import { PermanentError } from '../shared/base/errors.js';
 import { bandOf, compareCanary } from '../shared/rl/canary.js';
 import { canaryDigest, type Certificate } from '../shared/wire/canary.js';
-import type { CanaryRefusal } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import { CanaryNotReproduced } from './sampler/refusal.js';
 import type { Sampler, ComputeLogprobs } from './sampler/sampler.js';
 
 const differences = new Histogram({
@@ -21,38 +20,6 @@ const uncheckedVersions = new Counter({
   name: 'rl_actor_versions_without_canary_total',
   help: 'Proofs (of a version, at each server that loads it) that were left out because its manifest has no canary, so that nothing proves what this actor samples with.',
 });
-
-/** The sampler does not reproduce a version's canary: it does not sample with the weights, temperature or arithmetic that it should. */
-export class CanaryNotReproduced extends PermanentError {
-  override readonly name = 'CanaryNotReproduced';
-
-  constructor(
-    message: string,
-    readonly finding: Omit<CanaryRefusal, 'attempts'>,
-  ) {
-    super(message);
-  }
-}
-
-/** A version has no canary, and this actor samples with no version that is not proven. */
-export class CanaryMissing extends PermanentError {
-  override readonly name = 'CanaryMissing';
-
-  constructor() {
-    super(
-      "it was published without a canary, and --require-canary is given: the learner's log has the reason, and the next version may have one",
-    );
-  }
-}
-
-/** @param before the refusal until now: attempts at the same version are counted. */
-export function refusalOf(
-  finding: CanaryNotReproduced['finding'],
-  before: CanaryRefusal | undefined,
-): CanaryRefusal {
-  const attempts = before?.version === finding.version ? before.attempts : 0;
-  return { ...finding, attempts: attempts + 1 };
-}
 
 /** Has what samples reproduce the canary of each version that it loads, and remembers the result for the certificates of groups. */
 export class CanaryCheck {

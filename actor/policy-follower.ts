@@ -1,16 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Counter, Gauge, Histogram } from 'prom-client';
+import { Gauge, Histogram } from 'prom-client';
 import type { PolicyStore } from '../shared/broker/policy-store.js';
 import { Changes } from '../shared/base/changes.js';
 import { errorText, PermanentError, UserError } from '../shared/base/errors.js';
 import { TaskScope } from '../shared/base/task-scope.js';
-import { WeightsNotFinite } from '../shared/model/lora.js';
 import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import { CanaryMissing, CanaryNotReproduced, refusalOf, type CanaryCheck } from './canary-check.js';
+import type { CanaryCheck } from './canary-check.js';
 import { isSamePolicy, supersedes, type FirstToken } from './publications.js';
+import { CanaryMissing, CanaryNotReproduced, countRefusal, refusalOf } from './sampler/refusal.js';
 import type { Sampler } from './sampler/sampler.js';
 
 /** A version that stays loaded until it is disposed of. */
@@ -56,12 +56,6 @@ const firstTokenSeconds = new Histogram({
   name: 'rl_publish_to_first_token_seconds',
   help: 'Time from the publication of a version to the first token that this actor draws with it or requests from the backend.',
   buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
-});
-
-const refusedVersions = new Counter({
-  name: 'rl_actor_policies_refused_total',
-  help: 'Refusals of a policy version by this actor, one for each attempt, because its weights are damaged or not finite, or its canary is not reproduced or missing (with --require-canary).',
-  labelNames: ['reason'],
 });
 
 /**
@@ -315,9 +309,8 @@ export class PolicyFollower {
       sampler.admit(manifest.version);
     } catch (err) {
       if (!(err instanceof PermanentError)) throw err;
-      const reason = reasonOf(err);
+      const reason = countRefusal(err);
       const { version } = manifest;
-      refusedVersions.inc({ reason });
       this.options.log.error(
         { version, reason, why: errorText(err), inUse: this.version },
         'policy version refused, last good version stays in use',
@@ -343,10 +336,4 @@ export class PolicyFollower {
     await this.#changes.next(signal);
     signal.throwIfAborted();
   }
-}
-
-function reasonOf(error: PermanentError): 'not_finite' | 'canary' | 'no_canary' | 'damaged' {
-  if (error instanceof WeightsNotFinite) return 'not_finite';
-  if (error instanceof CanaryMissing) return 'no_canary';
-  return error instanceof CanaryNotReproduced ? 'canary' : 'damaged';
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import { markHandled, TaskScope, unlessAborted } from '../../shared/base/task-scope.js';
 import {
   AdapterLost,
@@ -11,14 +11,12 @@ import {
 } from '../../shared/engine/adapter-server.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
-import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { CanaryRefusal } from '../../shared/wire/actor-lease.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
-import { CanaryNotReproduced, refusalOf } from '../canary-check.js';
 import type { Draw, ProveServer } from './engine.js';
-import { EngineWatch, type Outage } from './engine-watch.js';
+import { EngineWatch } from './engine-watch.js';
 import type { MetricsReading } from './limit-control.js';
 import { SlotWatch } from './slot-watch.js';
+import { Standing, type StandingOptions } from './standing.js';
 
 /** How often a server is asked for its health, and how long it may take to answer, in ms. */
 export interface HealthChecks {
@@ -32,7 +30,7 @@ export interface ProvenAdapter extends NamedAdapter {
   readonly prove: ProveServer;
 }
 
-export interface ReplicaOptions {
+export interface ReplicaOptions extends Omit<StandingOptions, 'url' | 'refusedMs'> {
   readonly server: AdapterServer;
   readonly release: string | undefined;
   readonly capacity: number | undefined; // adapters that one batch may use, if the server says so
@@ -44,19 +42,11 @@ export interface ReplicaOptions {
   readonly wanted: () => readonly ProvenAdapter[];
   /** Whether an adapter was loaded by this process. */
   readonly isOwn: (name: string) => boolean;
-  readonly log: Logger;
   readonly closing: AbortSignal;
-  /** A steady clock, in ms. */
-  readonly now: () => number;
-  /** Called when the server goes out of use or comes back. */
-  readonly onChange: (outage: Outage | undefined) => void;
-  /** Called at each attempt at which the server does not load a version or reproduce its canary. */
-  readonly onRefusal: (outage: Outage) => void;
 }
 
 /** A busy server may miss one check. */
 const maxMissedChecks = 2;
-const usualRefusedMs = 30_000;
 const proofMs = 120_000; // one token; the first call may compile kernels
 
 /**
@@ -67,21 +57,18 @@ export class Replica {
   /** The groups that sample here now. */
   placed = 0;
   #release: string | undefined;
-  #reason: string | undefined;
-  #refused: CanaryRefusal | undefined;
   #missedChecks = 0;
-  #restingUntil = -Infinity; // a server that was refused is not asked before
   #checkedAt: number;
   #calls = 0; // that sample for groups
-  #outages = 0; // to notice one during a proof
   #metrics: MetricsReading | undefined;
-  #trust = new AbortController(); // aborts with the reason why what it draws can no longer be used
+  readonly #standing: Standing;
   readonly #watch: EngineWatch;
   readonly #slots: SlotWatch;
-  readonly #proven = new Set<string>();
   readonly #bringing = new Map<string, Promise<void>>();
 
   constructor(private readonly options: ReplicaOptions) {
+    const { server, checks } = options;
+    this.#standing = new Standing({ ...options, url: server.url, refusedMs: checks.refusedMs });
     this.#release = options.release;
     this.#watch = new EngineWatch(options.stallSeconds);
     this.#slots = new SlotWatch(options.capacity, options.isOwn);
@@ -97,17 +84,17 @@ export class Replica {
   }
 
   get isUp(): boolean {
-    return this.#reason === undefined;
+    return this.#standing.isUp;
   }
 
   /** Why the server is not used; undefined if it is. */
-  get reason(): string | undefined {
-    return this.#reason;
+  get reason(): Standing['reason'] {
+    return this.#standing.reason;
   }
 
   /** The version whose canary it did not reproduce, if it is not used for that reason. */
-  get refused(): CanaryRefusal | undefined {
-    return this.#refused;
+  get refused(): Standing['refused'] {
+    return this.#standing.refused;
   }
 
   /** What it said of itself at the last check. */
@@ -117,12 +104,12 @@ export class Replica {
 
   /** The number of adapters that it may sample with. */
   get provenAdapters(): number {
-    return this.#proven.size;
+    return this.#standing.proven.size;
   }
 
   /** Loads an adapter and has it proven, unless it is; callers that ask at once share the work. */
   async bring(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
-    if (this.#proven.has(adapter.name)) return;
+    if (this.#standing.proven.has(adapter.name)) return;
     const work =
       this.#bringing.get(adapter.name) ??
       markHandled(this.#loadAndProve(adapter).finally(() => this.#bringing.delete(adapter.name)));
@@ -132,12 +119,12 @@ export class Replica {
 
   /** Has an adapter proven again before it is used. */
   unprove(name: string): void {
-    this.#proven.delete(name);
+    this.#standing.proven.delete(name);
   }
 
   /** Unloads an adapter if the server is up; a restarted one has lost it anyway. */
   async unload(name: string, signal: AbortSignal): Promise<void> {
-    this.#proven.delete(name);
+    this.#standing.proven.delete(name);
     if (!this.isUp) return;
     try {
       await this.server.unload(name, signal);
@@ -157,7 +144,7 @@ export class Replica {
     limitMs: number,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    await using call = new TaskScope(signal, this.#trust.signal);
+    await using call = new TaskScope(signal, this.#standing.trust);
     this.#calls++;
     const id = randomUUID();
     const ask = async () => {
@@ -177,7 +164,7 @@ export class Replica {
         if (!(error instanceof AdapterLost)) throw error;
         const { url } = this.server;
         this.options.log.warn({ url, adapter: adapter.name }, 'engine has lost an adapter');
-        this.#proven.clear(); // it was probably restarted
+        this.#standing.proven.clear(); // it was probably restarted
         return await ask();
       });
     } catch (error) {
@@ -191,17 +178,7 @@ export class Replica {
 
   /** Takes the server out of use because it does not load a version or reproduce its canary; it is asked again after a while. */
   refuse(error: unknown): void {
-    this.#restingUntil = this.options.now() + (this.options.checks.refusedMs ?? usualRefusedMs);
-    const outage = error instanceof PermanentError ? 'canary' : 'load';
-    const reason = errorText(error);
-    const wasUp = this.isUp;
-    const before = this.#refused;
-    this.#distrust(outage, reason);
-    if (error instanceof CanaryNotReproduced) this.#refused = refusalOf(error.finding, before);
-    if (!wasUp) {
-      this.options.log.error({ url: this.server.url, outage, reason }, 'engine stays out of use');
-    }
-    this.options.onRefusal(outage);
+    this.#standing.refuse(error);
   }
 
   /**
@@ -221,14 +198,15 @@ export class Replica {
       this.#metrics = shown === 'late' ? undefined : shown;
       if (this.isUp) {
         const found = this.#watch.look(shown, this.#calls > 0, seconds);
-        if (found !== undefined) this.#distrust(found.outage, found.reason);
+        if (found !== undefined) this.#standing.distrust(found.outage, found.reason);
       }
-      if (!this.isUp && now() >= this.#restingUntil) await this.#readmit(signal);
+      if (!this.isUp && !this.#standing.isResting) await this.#readmit(signal);
     } catch (error) {
       if (signal.aborted || error instanceof UserError) throw error;
       if (!this.isUp && isFault(error)) this.refuse(error);
-      else if (!this.isUp) this.#stayDown(errorText(error));
-      else if (++this.#missedChecks >= maxMissedChecks) this.#distrust('down', errorText(error));
+      else if (!this.isUp) this.#standing.stayDown(errorText(error));
+      else if (++this.#missedChecks >= maxMissedChecks)
+        this.#standing.distrust('down', errorText(error));
     }
   }
 
@@ -245,9 +223,9 @@ export class Replica {
 
   /** Uses the server again, as if it were a new one. */
   async #readmit(signal: AbortSignal): Promise<void> {
-    const { need, wanted, slots, log, onChange } = this.options;
+    const { need, wanted, slots } = this.options;
     const { url, product } = this.server;
-    const outages = this.#outages;
+    const outages = this.#standing.outages;
     const { version } = await this.server.probe(need, signal);
     await this.#unloadOthers(signal);
     const adapters = wanted();
@@ -255,7 +233,7 @@ export class Replica {
       await this.#whileWanted(adapter, () => this.server.load(adapter, signal));
     }
     this.#slots.restart(await this.server.adapters(signal));
-    this.#proven.clear();
+    this.#standing.proven.clear();
     for (const adapter of adapters) {
       await this.#whileWanted(adapter, () => this.#prove(adapter, outages, signal));
     }
@@ -268,10 +246,7 @@ export class Replica {
     await this.#unloadOthers(signal); // those that were dropped meanwhile
     this.#release = version;
     this.#watch.restart(this.#metrics);
-    this.#reason = undefined;
-    this.#refused = undefined;
-    log.info({ url, release: version, adapters: this.#proven.size }, 'engine is in use again');
-    onChange(undefined);
+    this.#standing.readmit(version);
   }
 
   /** Does something with an adapter unless it is dropped before or meanwhile: then its files are gone, and it does not matter how that ends. */
@@ -295,8 +270,8 @@ export class Replica {
   }
 
   async #loadAndProve(adapter: ProvenAdapter): Promise<void> {
-    await using scope = new TaskScope(this.options.closing, this.#trust.signal);
-    const outages = this.#outages;
+    await using scope = new TaskScope(this.options.closing, this.#standing.trust);
+    const outages = this.#standing.outages;
     await this.#noticeDown(this.server.load(adapter, scope.signal), scope.signal);
     await this.#requireSlots(scope.signal);
     await this.#prove(adapter, outages, scope.signal);
@@ -310,10 +285,10 @@ export class Replica {
       return this.#noticeDown(this.server.generate(limited, ending), ending);
     };
     await adapter.prove(draw, signal, this.server.url);
-    if (outages !== this.#outages) {
+    if (outages !== this.#standing.outages) {
       throw new EngineDown(`${this.server.url} was out of use while it was proven`);
     }
-    this.#proven.add(adapter.name);
+    this.#standing.proven.add(adapter.name);
   }
 
   /** A server that does not load a version or reproduce its canary is at fault, not the ticket. */
@@ -334,7 +309,7 @@ export class Replica {
     signal.throwIfAborted();
     const reason = this.#slots.look(names);
     if (reason === undefined) return;
-    this.#distrust('evicted', reason);
+    this.#standing.distrust('evicted', reason);
     throw new EngineDown(`${this.server.url}: ${reason}`);
   }
 
@@ -343,31 +318,9 @@ export class Replica {
     try {
       return await work;
     } catch (error) {
-      if (error instanceof EngineDown && !signal.aborted) this.#down('down', error.message);
+      if (error instanceof EngineDown && !signal.aborted)
+        this.#standing.lose('down', error.message);
       throw error;
     }
-  }
-
-  /** What the server draws now may be of other weights: its calls end too. */
-  #distrust(outage: Outage, reason: string): void {
-    this.#down(outage, reason);
-    const trust = this.#trust;
-    this.#trust = new AbortController();
-    trust.abort(new EngineDown(`${this.server.url}: ${reason}`));
-  }
-
-  #down(outage: Outage, reason: string): void {
-    const wasUp = this.isUp;
-    this.#outages++;
-    this.#proven.clear();
-    this.#stayDown(reason);
-    if (!wasUp) return;
-    this.options.log.error({ url: this.server.url, outage, reason }, 'engine is out of use');
-    this.options.onChange(outage);
-  }
-
-  #stayDown(reason: string): void {
-    this.#reason = reason;
-    this.#refused = undefined;
   }
 }

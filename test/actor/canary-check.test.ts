@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { CanaryCheck, CanaryNotReproduced } from '../../actor/canary-check.js';
+import { CanaryCheck } from '../../actor/canary-check.js';
+import { CanaryNotReproduced } from '../../actor/sampler/refusal.js';
 import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
 import type { Prove } from '../../actor/sampler/sampler.js';
 import { CanarySource } from '../../learner/publish/canary-source.js';

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { CanaryCheck, CanaryNotReproduced } from '../../actor/canary-check.js';
+import { CanaryCheck } from '../../actor/canary-check.js';
+import { CanaryNotReproduced } from '../../actor/sampler/refusal.js';
 import { EngineSampler } from '../../actor/sampler/engine-sampler.js';
 import { CanarySource } from '../../learner/publish/canary-source.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import { CanaryCheck, CanaryNotReproduced } from '../../../actor/canary-check.js';
+import { CanaryCheck } from '../../../actor/canary-check.js';
+import { CanaryNotReproduced } from '../../../actor/sampler/refusal.js';
 import { connectEngine } from '../../../actor/sampler/connect-engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import { CanarySource } from '../../../learner/publish/canary-source.js';

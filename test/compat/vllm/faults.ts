@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { cpSync } from 'node:fs';
 import { join } from 'node:path';
-import { CanaryCheck, CanaryNotReproduced } from '../../../actor/canary-check.js';
+import { CanaryCheck } from '../../../actor/canary-check.js';
+import { CanaryNotReproduced } from '../../../actor/sampler/refusal.js';
 import { connectEngine } from '../../../actor/sampler/connect-engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import type { Arithmetic } from '../../../shared/base/arithmetic.js';
