@@ -32,8 +32,13 @@ export class RunFailed extends Error {
 
 const lastWords = 30;
 
-/** A single run of an experiment is not watched, and nothing may slow it down. */
-const quiet = ['--json', '--no-dashboard'];
+/** A single run of an experiment is not watched, and nothing may slow it down, unless its settings say otherwise. */
+const quiet = { json: true, dashboard: false };
+
+/** The flags of a run, without its place: each is given once, since `offbeat up` refuses two values. */
+export function flagsOf({ settings }: Pick<PlannedRun, 'settings'>): string[] {
+  return asFlags({ ...quiet, ...settings });
+}
 
 /**
  * Makes one run with `offbeat up`, as a process that ends with ours. The files of an earlier attempt
@@ -48,7 +53,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   const dataDigest = await digestOfData(run.settings);
   const startedAt = performance.now();
   const place = [`--run=${run.name}`, `--runs-dir=${runsDir}`];
-  await runOffbeat(run, ['up', ...place, ...quiet, ...asFlags(run.settings)], options);
+  await runOffbeat(run, ['up', ...place, ...flagsOf(run)], options);
   const seconds = (performance.now() - startedAt) / 1_000;
   const found = await readRunFolder(folder).catch((cause: unknown) => {
     throw new RunFailed(`${folder} does not have the result of the run: ${errorText(cause)}`, {
@@ -57,7 +62,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   });
   const furtherEvals: RunResult['furtherEvals'] = {};
   for (const { name, settings } of evaluationsOf(run, further)) {
-    const flags = ['eval', ...place, '--json', ...asFlags(settings)];
+    const flags = ['eval', ...place, ...asFlags({ ...settings, json: true })];
     const lines = (await runOffbeat(run, flags, options)).trimEnd().split('\n');
     const { run: _run, step: _step, ...result } = Evaluated.parse(JSON.parse(lines.at(-1)!));
     furtherEvals[name] = EvalResult.parse(result);

@@ -85,7 +85,7 @@ describe('the actors of a run', () => {
     assert.deepEqual(await limits('/models/large'), ['1048576', '1048576']);
   });
 
-  it('the actors of a run are told how to adopt versions, and which to refuse, if the run was', async () => {
+  it('the actors get --on-adoption, --in-flight-updates and --require-canary if these are given for the run', async () => {
     const adoption = async (flags: Partial<UpConfig>) => {
       const { args } = await workerMembers({ ...UpConfig.parse({}), ...flags }, places)
         .at(-1)!
