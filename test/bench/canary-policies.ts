@@ -99,9 +99,16 @@ export function copyOf(
   return { ...scale, tensors: new Map(copies) };
 }
 
+/** What computes the canary of a policy. */
+export interface CanarySetting {
+  readonly trainer: Pick<Trainer, 'forward'>;
+  readonly texts: Setting['texts'];
+  readonly settings: { readonly temperature: number };
+}
+
 /** The canary of a policy, as the learner requests it, in float32. */
 export async function canaryOf(
-  { trainer, texts, settings }: Pick<Setting, 'trainer' | 'texts' | 'settings'>,
+  { trainer, texts, settings }: CanarySetting,
   adapter: Adapter,
 ): Promise<Canary> {
   const source = new CanarySource({

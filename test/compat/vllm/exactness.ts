@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { CanaryCheck } from '../../../actor/canary-check.js';
 import { CanaryNotReproduced } from '../../../actor/sampler/refusal.js';
@@ -15,12 +14,12 @@ import { promptTokens } from '../../../shared/tasks/prompt.js';
 import { openTask } from '../../../shared/tasks/registry.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
-import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { manifest, unproven } from '../../actor/values.js';
+import { unproven } from '../../actor/values.js';
 import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
 import { adam, baseModel, datum } from '../tuft/scene.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';
+import { PublishedAdapters } from './published-adapters.js';
 
 const rank = 8;
 const apiKey = 'tml-compat-key';
@@ -43,7 +42,7 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     ...{ baseUrl: backend.url, apiKey, log: silent, signal },
   });
   const run = await learner.createLoraModel({ baseModel, rank, seed: 0 });
-  const adapters = new Map<string, Uint8Array>();
+  const adapters = new PublishedAdapters();
   const { config: model } = await readModelDirectory(embeddedModelPath);
   const requests = await groupRequests(model);
   const [{ prompt, count }] = requests as [GroupRequest];
@@ -51,7 +50,7 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     ...{ kind: 'vllm', urls: [url], apiKey: undefined, adapterDir: context.folder },
     ...{ run: 'exactness', actor: 'compat', maxLoras: undefined, model, rank },
     ...{ groupSize: count, maxStepsOffPolicy: 4, temperature: 1, prompt },
-    adapters: { fetchAdapter: ({ adapter }) => Promise.resolve(adapters.get(adapter!.sha256)!) },
+    adapters,
     ...{ log: silent, signal, waitingFor: () => undefined },
   });
   using place = engine.place();
@@ -60,7 +59,8 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     if (version === 1) await trainALittle(run);
     const path = await run.saveWeightsForSampler(`w${version}`);
     const session = await learner.createSamplingSession(path);
-    const published = publish(version, await learner.downloadAdapter(path));
+    const { adapter, alpha } = await learner.downloadAdapter(path);
+    const published = adapters.publish(version, adapter, { rank, alpha });
     await engine.load(published, unproven, signal);
     let [largest, toBase, compared] = [0, 0, 0];
     for (const request of requests) {
@@ -100,9 +100,10 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     let [failed, refused] = [0, 0];
     for (let version = 2; version < 2 + timedVersions; version++) {
       await trainOnce(run, 1e-3);
-      const adapter = await learner.downloadAdapter(await run.saveWeightsForSampler(`t${version}`));
+      const path = await run.saveWeightsForSampler(`t${version}`);
+      const { adapter, alpha } = await learner.downloadAdapter(path);
       const canary = (await source.request(version)())!;
-      const published = { ...publish(version, adapter), canary };
+      const published = { ...adapters.publish(version, adapter, { rank, alpha }), canary };
       const startedAt = performance.now();
       try {
         await sampler.load(published, (...what) => canaries.require(published, ...what), signal);
@@ -124,16 +125,6 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
     );
     report(atMost(`failed loads of ${timedVersions} versions with canaries`, failed, 0));
     report(atMost('false alarms of their canaries', refused, 0));
-  }
-
-  function publish(
-    version: number,
-    { adapter: bytes, alpha }: { adapter: Uint8Array; alpha: number },
-  ): PolicyManifest {
-    const sha256 = createHash('sha256').update(bytes).digest('hex');
-    adapters.set(sha256, bytes);
-    const adapter = { uri: `nats:${sha256}`, sha256, bytes: bytes.byteLength, rank, alpha };
-    return manifest(version, { adapter });
   }
 }
 

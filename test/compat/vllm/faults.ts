@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { cpSync } from 'node:fs';
 import { join } from 'node:path';
 import { CanaryCheck } from '../../../actor/canary-check.js';
@@ -12,9 +11,10 @@ import { type Adapter, encodeAdapter } from '../../../shared/model/lora.js';
 import { compareCanary, logprobBands, type TokenScores } from '../../../shared/rl/canary.js';
 import type { Canary } from '../../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { manifest, unproven } from '../../actor/values.js';
+import { unproven } from '../../actor/values.js';
 import {
   canaryOf,
+  type CanarySetting,
   embeddedSetting,
   type Setting,
   swapped,
@@ -24,6 +24,7 @@ import {
 import { silent } from '../../support/broker.js';
 import { type PassedRequest, RecordingProxy } from '../../support/recording-proxy.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';
+import { PublishedAdapters } from './published-adapters.js';
 import { VllmProcess, vllmPython } from './vllm-process.js';
 
 const versions = Number(process.env['VLLM_VERSIONS'] ?? 12);
@@ -69,7 +70,7 @@ export async function testCanaryFaults(context: SuiteContext): Promise<void> {
   const setting = await embeddedSetting();
   const own = await trainVersions(setting, { steps: versions, groups, seed: 0 });
   const others = await trainVersions(setting, { steps: versions, groups, seed: 1 });
-  const canariesOf = (of: Pick<Setting, 'trainer' | 'texts' | 'settings'>) =>
+  const canariesOf = (of: CanarySetting) =>
     Promise.all(own.map(({ adapter }) => canaryOf(of, adapter)));
   const policies: Policies = {
     ...{ setting, own, others, folder: context.folder },
@@ -243,24 +244,19 @@ interface Trial {
 async function connect(setting: Setting, url: string, signal: AbortSignal) {
   const { directory, tokenizer, settings, texts } = setting;
   const { config: model } = directory;
-  const adapters = new Map<string, Uint8Array>();
+  const adapters = new PublishedAdapters();
   const engine = await connectEngine({
     ...{ kind: 'vllm', urls: [url], apiKey: undefined, adapterDir: undefined },
     ...{ run: 'faults', actor: 'compat', maxLoras: undefined, model, rank: settings.loraRank },
     ...{ groupSize: 1, maxStepsOffPolicy: 2, temperature: settings.temperature },
     ...{ prompt: texts[0]!, log: silent, signal, waitingFor: () => undefined },
-    adapters: { fetchAdapter: ({ adapter }) => Promise.resolve(adapters.get(adapter!.sha256)!) },
+    adapters,
   });
   const sampler = new EngineSampler(engine, {
     ...{ tokenizer, concurrency: 8, segmentTokens: 0, log: silent },
   });
-  const publish = (version: number, { rank, alpha, ...parts }: Adapter): PolicyManifest => {
-    const { safetensors: bytes } = encodeAdapter({ rank, alpha, ...parts });
-    const sha256 = createHash('sha256').update(bytes).digest('hex');
-    adapters.set(sha256, bytes);
-    const adapter = { uri: `nats:${sha256}`, sha256, bytes: bytes.byteLength, rank, alpha };
-    return manifest(version, { adapter });
-  };
+  const publish = (version: number, adapter: Adapter): PolicyManifest =>
+    adapters.publish(version, encodeAdapter(adapter).safetensors, adapter);
   return { sampler, publish, [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose]() };
 }
 

@@ -5,8 +5,6 @@ import { CanaryCheck } from '../../../actor/canary-check.js';
 import { PolicyFollower } from '../../../actor/policy-follower.js';
 import { connectEngine } from '../../../actor/sampler/connect-engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
-import { CanarySource } from '../../../learner/publish/canary-source.js';
-import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
 import { type Adapter, createAdapter, encodeAdapter } from '../../../shared/model/lora.js';
@@ -16,6 +14,7 @@ import { loadTokenizer } from '../../../shared/model/tokenizer.js';
 import { NatsServer } from '../../support/nats-server.js';
 import { brokerOn, silent } from '../../support/broker.js';
 import { manifest } from '../../actor/values.js';
+import { canaryOf, type CanarySetting } from '../../bench/canary-policies.js';
 import { smolLm2 } from '../smollm2.js';
 import { atMost, type SuiteContext } from '../suite.js';
 import { VllmProcess, vllmPython } from './vllm-process.js';
@@ -71,6 +70,13 @@ export async function testLargeAdapters(context: SuiteContext): Promise<void> {
   scope.start((ending) => follower.follow(ending));
 
   const scorer = await Scorer.load(directory, { threads: 2 });
+  const trainer: CanarySetting['trainer'] = {
+    forward: (adapter, data, temperature) => {
+      const tokens = data.map((one) => one.tokens);
+      const targets = data.map((one) => one.targetTokens);
+      return scorer.logprobs(tokens, targets, adapter, temperature);
+    },
+  };
   const base = createAdapter(model, { rank, alpha: rank, seed: 0, attn: true, mlp: true });
   const seconds: number[] = [];
   let refused = 0;
@@ -80,7 +86,7 @@ export async function testLargeAdapters(context: SuiteContext): Promise<void> {
     const { safetensors: bytes } = encodeAdapter(adapter);
     if (version === 0)
       note(`  adapters of ${(bytes.byteLength / 1e6).toFixed(1)} MB, rank ${rank}`);
-    const canary = await canaryOf(scorer, texts, adapter);
+    const canary = await canaryOf({ trainer, texts, settings: { temperature: 1 } }, adapter);
     const { v: _v, publishedAt: _at, adapter: _adapter, ...update } = manifest(version, { canary });
     await broker.policy.publish(update, { bytes, rank, alpha: rank });
     const startedAt = performance.now();
@@ -124,27 +130,6 @@ function versionOf(base: Adapter, version: number): Adapter {
     }),
   );
   return { ...base, tensors };
-}
-
-/** As the learner makes it, by a forward pass in float32. */
-async function canaryOf(scorer: Scorer, texts: Int32Array<ArrayBuffer>[], adapter: Adapter) {
-  const source = new CanarySource({
-    run: {
-      forward: async (data, _loss, { temperature = 1 }) => {
-        const [tokens, targets] = [
-          data.map((one) => one.tokens),
-          data.map((one) => one.targetTokens),
-        ];
-        const logprobs = await scorer.logprobs(tokens, targets, adapter, temperature);
-        return { logprobs, metrics: {} };
-      },
-    },
-    ...{ texts, temperature: 1, arithmetic: 'fp32', log: silent },
-    idle: new IdleClock(() => performance.now()),
-  });
-  const canary = await source.request(0)();
-  if (canary === undefined) throw new Error('no canary was made');
-  return canary;
 }
 
 /** When the parts of an adoption end, by the requests that the actor makes. */
