@@ -60,6 +60,7 @@ const plainSampling = {
   frequency_penalty: 0,
   repetition_penalty: 1,
   ignore_eos: true, // the run's own stop tokens are named
+  output_kind: 2, // all sequences at the end; 0.27 answers only the last that ends of several without it
 };
 
 /** vLLM 0.24 or newer: token ids by `/inference/v1/generate`, adapters by `/v1/load_lora_adapter`. */

@@ -10,6 +10,7 @@ const SamplingParams = z.strictObject({
   stop: z.array(z.string()).optional(),
   logprobs: z.int().nonnegative(),
   ignore_eos: z.boolean(),
+  output_kind: z.literal(2), // 0.27 answers one sequence of several without it
   top_p: z.literal(1),
   top_k: z.literal(0),
   min_p: z.literal(0),
