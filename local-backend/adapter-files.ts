@@ -13,11 +13,18 @@ export interface AdapterFile {
   readonly alpha: number;
 }
 
-const mostKept = 8; // sessions of the few newest policy versions are used side by side
-
 /** Reads adapters of sampling sessions, and keeps those that were used last. */
 export class AdapterFiles {
   readonly #adapters = new Map<string, Adapter>(); // by digest, least recently used first
+  readonly #mostBytes: number;
+
+  /**
+   * @param mostBytes that the kept adapters have together, though the last one is kept whatever its size. Sessions of
+   *   the few newest policy versions are used side by side.
+   */
+  constructor(mostBytes = 128 * 2 ** 20) {
+    this.#mostBytes = mostBytes;
+  }
 
   /** @throws {PermanentError} if the file is not the one that the session was created for. */
   async read(file: AdapterFile, config: ModelConfig): Promise<Adapter> {
@@ -26,11 +33,19 @@ export class AdapterFiles {
     if (kept === undefined) checkAdapter(adapter, config);
     this.#adapters.delete(file.sha256);
     this.#adapters.set(file.sha256, adapter);
-    if (this.#adapters.size > mostKept) {
-      this.#adapters.delete(this.#adapters.keys().next().value!);
+    let bytes = 0;
+    for (const [digest, held] of [...this.#adapters].reverse()) {
+      bytes += sizeOf(held);
+      if (bytes > this.#mostBytes && held !== adapter) this.#adapters.delete(digest);
     }
     return adapter;
   }
+}
+
+function sizeOf({ tensors }: Adapter): number {
+  let bytes = 0;
+  for (const { data } of tensors.values()) bytes += data.byteLength;
+  return bytes;
 }
 
 async function readAdapterFile({ folder, sha256: expected }: AdapterFile): Promise<Uint8Array> {

@@ -37,6 +37,27 @@ describe('the adapter of a sampling session', () => {
     });
   });
 
+  it('those used last are kept, as many as fit the memory, and one that does not fit at all', async () => {
+    const named = async (seed: number, others = {}) => {
+      const { safetensors } = encodeAdapter(warmAdapter(config, seed));
+      await write(safetensors);
+      return { ...file(), sha256: sha256(safetensors), ...others };
+    };
+    const missing = { folder: join(folder, 'missing') };
+    const size = [...adapter.tensors.values()].reduce((sum, { data }) => sum + data.byteLength, 0);
+
+    const two = new AdapterFiles(2 * size);
+    for (const seed of [1, 2, 1, 3]) await two.read(await named(seed), config);
+    await two.read(await named(1, missing), config);
+    await two.read(await named(3, missing), config);
+    await assert.rejects(two.read(await named(2, missing), config), /cannot be read/);
+
+    const none = new AdapterFiles(size - 1);
+    for (const seed of [1, 2]) await none.read(await named(seed), config);
+    await none.read(await named(2, missing), config);
+    await assert.rejects(none.read(await named(1, missing), config), /cannot be read/);
+  });
+
   it('an adapter that was replaced since the session began is refused', async () => {
     await write(encodeAdapter(warmAdapter(config, 2)).safetensors);
     await assert.rejects(new AdapterFiles().read(file(), config), {
