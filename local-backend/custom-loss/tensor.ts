@@ -267,7 +267,7 @@ function broadcastShape(a: readonly number[], b: readonly number[]): readonly nu
 }
 
 /** For each element of shape `to`, the place of the element of shape `from` that stands there. */
-export function broadcastPlaces(from: readonly number[], to: readonly number[]): Int32Array {
+function broadcastPlaces(from: readonly number[], to: readonly number[]): Int32Array {
   const strides = new Array<number>(to.length).fill(0);
   let stride = 1;
   for (let i = from.length - 1; i >= 0; i--) {

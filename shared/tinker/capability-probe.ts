@@ -71,7 +71,7 @@ export function callsText({ has, lacks, unknown }: OfferedCalls): string {
 }
 
 /** Whether a server has a call, from its answer to a body that the call refuses. */
-export function hasCall(answer: Pick<Answer, 'isOk' | 'status' | 'failure'>): Known {
+function hasCall(answer: Pick<Answer, 'isOk' | 'status' | 'failure'>): Known {
   if (answer.isOk) return 'yes';
   if (hasNoSuchCall(answer.failure)) return 'no';
   // A missing right, or a server or a proxy that is busy, hides the call. A bare 500 is TuFT's answer to unknown ids.

@@ -108,7 +108,7 @@ function useTokens(http: TinkerHttp, apiKey: string): void {
  * Source: the Python SDK 0.25, which reads the expiry without checking the signature (§1.2 of the
  * protocol reference).
  */
-export class TokenSource {
+class TokenSource {
   #token = '';
   #expiresAt = 0; // ms since the epoch
   #pausedUntil = 0;

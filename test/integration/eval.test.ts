@@ -7,6 +7,7 @@ import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js'
 import { accessWith } from '../../cli/nats-server/keys.js';
 import { startNats } from '../../cli/nats-server/start.js';
 import { connectBroker } from '../../shared/broker/connect.js';
+import { environmentName } from '../../shared/service/config.js';
 import { openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { silent } from '../support/broker.js';
@@ -55,6 +56,16 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
     assert.deepEqual([result.version, result.problems], [0, 6]);
     // Greedy answers do not depend on the sampler; sampled ones do.
     assert.deepEqual(result.answers.greedy, evals[0]!.answers.greedy);
+  });
+
+  it('offbeat eval needs no canary, even where the environment makes actors require one', async () => {
+    const { code, out, err } = await runOffbeat(
+      ['eval', `--run=${up.run}`, '--samples=1', '--actors=1', '--json', '--problems=2'],
+      up.folder,
+      { [environmentName('actor', 'requireCanary')]: 'true' },
+    );
+    assert.equal(code, 0, err);
+    assert.equal((JSON.parse(out) as EvalResult).problems, 2);
   });
 
   it('offbeat eval scores the best version, which every finished run has', async () => {

@@ -11,9 +11,14 @@ export interface Ended {
 }
 
 /** Runs an offbeat command to its end, in a folder. */
-export async function runOffbeat(words: readonly string[], folder: string): Promise<Ended> {
+export async function runOffbeat(
+  words: readonly string[],
+  folder: string,
+  env: Readonly<Record<string, string>> = {},
+): Promise<Ended> {
   const child = spawn(process.execPath, [offbeatCli, ...words], {
     cwd: folder,
+    env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let out = '';

@@ -33,7 +33,7 @@ const otherNames: Readonly<Record<string, string>> = {
 };
 
 /** `model.layers.3.mlp.up_proj.weight` → `blk.3.ffn_up.weight`. */
-export function ggufName(name: string): string {
+function ggufName(name: string): string {
   const [, layer, module, kind] = /^model\.layers\.(\d+)\.(.+)\.(weight|bias)$/.exec(name) ?? [];
   return layer === undefined ? otherNames[name]! : `blk.${layer}.${layerNames[module!]!}.${kind!}`;
 }
