@@ -99,7 +99,8 @@ export class DeadLetters {
     const { subject, msgId, trace, sender } = original;
     const { log, names, signal } = this.#link;
     const origin = this.#actor ?? (sender === undefined ? originOf(subject) : nameToken(sender));
-    if (!this.#letters.take(origin)) {
+    // The learner acts on the other causes. They come from tickets, so there are no more of them than of tickets.
+    if (cause.kind === 'other' && !this.#letters.take(origin)) {
       notKept.inc({ stage });
       log.warn(
         { stage, subject, reason },

@@ -19,7 +19,9 @@ export function isNotAllowed(caught: unknown): boolean {
 
 /** Whether a message to be deleted is not in the stream. */
 export function isNotThere(caught: unknown): boolean {
-  return caught instanceof NatsError && caught.api_error?.err_code === 10057;
+  if (!(caught instanceof NatsError)) return false;
+  const code = caught.api_error?.err_code;
+  return code === 10057 || code === 10043; // the deletion failed, or removed nothing
 }
 
 /** Classifies an error. "Full" and "no such stream" are both status 503; only `err_code` distinguishes them. */

@@ -90,7 +90,7 @@ export class TicketQueue {
   /**
    * Deletes a ticket from the queue, even if an actor holds it.
    *
-   * @returns false if the server's permissions forbid it.
+   * @returns whether it was there: false if its holder has just settled it, or the server's permissions forbid it.
    */
   async withdraw(seq: number): Promise<boolean> {
     const { jsm, names } = this.#link;
@@ -100,7 +100,8 @@ export class TicketQueue {
       );
     } catch (caught) {
       if (isNotAllowed(caught)) return this.#warnOnce();
-      if (!isNotThere(caught)) throw caught; // its holder has just settled it
+      if (!isNotThere(caught)) throw caught;
+      return false;
     }
     return true;
   }

@@ -3,7 +3,7 @@ import pLimit from 'p-limit';
 import { z } from 'zod';
 import { chunksOf, sha256 } from '../base/bytes.js';
 import { errorText, PermanentError } from '../base/errors.js';
-import { classify } from './failures.js';
+import { isNotThere } from './failures.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { countBlocked, retry } from './retry.js';
 
@@ -115,7 +115,7 @@ export class Uploads {
           jsm.streams.deleteMessage(stream, seq, false),
         );
       } catch (caught) {
-        if (classify(caught) !== 'absent') throw caught; // another process deleted it first
+        if (!isNotThere(caught)) throw caught; // another process deleted it first
       }
     };
     await Promise.all(manifestIn(message).chunks.map((seq) => limit(() => drop(seq))));

@@ -229,6 +229,12 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     const ofLiar = await letters('actor-1');
     assert(ofLiar >= 100 && ofLiar < 120, `${ofLiar} are kept`);
     assert.equal(await letters('actor=2E0'), 1);
+
+    // The learner issues a ticket again, or judges a policy, by such letters.
+    const original = { subject: 'x', data: new Uint8Array([1]), sender: 'actor-1' };
+    for (const cause of [{ kind: 'outdated' }, { kind: 'not_finite', version: 3 }] as const)
+      await trains.deadLetters.store('learner', 'why', original, `of ${cause.kind}`, cause);
+    assert.equal(await letters('actor-1'), ofLiar + 2);
   });
 
   it('actors at their limit are named in the log and the events, and counted in the metrics', async () => {
