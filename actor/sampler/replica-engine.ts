@@ -268,7 +268,10 @@ export class ReplicaEngine implements Engine {
   async #free({ name }: LoadedAdapter): Promise<void> {
     const limit = this.#closing.signal;
     await Promise.all(this.#replicas.map((replica) => replica.unload(name, limit)));
-    await this.options.folder.remove(name);
+    // An adapter whose files stay is no reason to keep its slot, or to end the actor.
+    await this.options.folder.remove(name).catch((err: unknown) => {
+      this.options.log.warn({ err, adapter: name }, 'files of an unloaded adapter not removed');
+    });
     this.#adapters.delete(name);
     this.#report();
     this.#changes.notify();

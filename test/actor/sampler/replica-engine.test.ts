@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
@@ -23,6 +23,12 @@ const started = 2; // calls that sample at the start: one of the base model, one
 const versionsOf = (twin: VllmTwin | SglangTwin): number[] =>
   [...twin.loaded.keys()].map((name) => Number(/\.v(\d+)\./.exec(name)![1])).sort();
 
+/** What the metrics say of a server. */
+const metric = async (name: string, url: string): Promise<number | undefined> =>
+  (await register.getSingleMetric(name)!.get()).values.find(
+    ({ labels }) => labels['engine'] === url,
+  )?.value;
+
 /** What keeps a twin from answering, and lets it. */
 function hold(): { readonly held: Promise<void>; readonly release: () => void } {
   let release = (): void => undefined;
@@ -41,6 +47,19 @@ describe('adapters at an engine', () => {
     assert.deepEqual(versionsOf(twin), [2]);
     const [own] = await readdir(adapterDir);
     await until(async () => (await readdir(join(adapterDir, own!))).length === 1);
+  });
+
+  it('a version gives its slot back even if its files cannot be deleted', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters, adapterDir } = opened;
+    for (const version of [1, 2]) await engine.load(adapters.manifest(version), unproven, signal);
+    const [own] = await readdir(adapterDir);
+    await rm(join(adapterDir, own!), { recursive: true });
+    await writeFile(join(adapterDir, own!), 'no folder any more');
+    engine.unload(1);
+    await until(async () => (await metric('rl_actor_engine_versions', twin.url)) === 1);
+    assert.deepEqual(versionsOf(twin), [2]);
   });
 
   for (const kind of ['vllm', 'sglang'] as const) {
@@ -73,10 +92,6 @@ describe('adapters at an engine', () => {
   });
 
   it('the metrics have the slots of each server and the versions in them that it has proven', async () => {
-    const of = async (name: string, url: string) =>
-      (await register.getSingleMetric(name)!.get()).values.find(
-        ({ labels }) => labels['engine'] === url,
-      )?.value;
     await using first = await VllmTwin.start();
     await using second = await VllmTwin.start();
     await using opened = await openEngine([first.url, second.url], { maxLoras: 6 });
@@ -84,8 +99,8 @@ describe('adapters at an engine', () => {
     const shown = () =>
       Promise.all(
         [first, second].map(async ({ url }) => [
-          await of('rl_actor_engine_versions', url),
-          await of('rl_actor_engine_slots', url),
+          await metric('rl_actor_engine_versions', url),
+          await metric('rl_actor_engine_slots', url),
         ]),
       );
     assert.deepEqual(await shown(), [
