@@ -1,5 +1,6 @@
 import type { InferenceSession } from 'onnxruntime-node';
 import { UserError } from '../base/errors.js';
+import { remembered } from '../base/remembered.js';
 import { cacheNames, samplingGraph, type LayerLayout, type SamplingPart } from './decode-graph.js';
 import type { Graph } from './graph/graph.js';
 import { Grid, indices, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
@@ -245,13 +246,7 @@ export class Decoder {
   }
 
   #load(modules: AdaptedModules): Promise<Sessions> {
-    const key = modules.join();
-    let sessions = this.#sessions.get(key);
-    if (sessions === undefined) {
-      sessions = this.#create(modules);
-      this.#sessions.set(key, sessions);
-    }
-    return sessions;
+    return remembered(this.#sessions, modules.join(), () => this.#create(modules));
   }
 
   async #create(modules: AdaptedModules): Promise<Sessions> {

@@ -1,4 +1,5 @@
 import { PermanentError } from '../base/errors.js';
+import { remembered } from '../base/remembered.js';
 import { batchByLength, paddedIntegers } from './packing.js';
 import { Graph } from './graph/graph.js';
 import { floatOutput, floats, integers, Session, type Feeds } from './graph/session.js';
@@ -162,17 +163,14 @@ export class Scorer {
   #session(name: keyof typeof outputsOf, adapter: Adapter | undefined): Promise<Session> {
     const modules = adapter === undefined ? [] : adaptedModules(adapter);
     const key = `${name} ${modules.join()}`;
-    let session = this.#sessions.get(key);
-    if (session === undefined) {
+    return remembered(this.#sessions, key, () => {
       const graph = new Graph();
       outputsOf[name](graph, this.#config, frozen(this.#weights), modules);
-      session = Session.create(graph, this.#threads, {
+      return Session.create(graph, this.#threads, {
         sharesWeights: !this.#isSmall,
         keepsFreed: this.#isSmall,
       });
-      this.#sessions.set(key, session);
-    }
-    return session;
+    });
   }
 }
 

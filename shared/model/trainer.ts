@@ -1,4 +1,5 @@
 import { PermanentError } from '../base/errors.js';
+import { remembered } from '../base/remembered.js';
 import { checkData, checkInputs, type Datum } from '../rl/datum.js';
 import { losses, lossSettings, type LossInput, type LossName } from '../rl/losses.js';
 import type { Gradients } from './adamw.js';
@@ -142,15 +143,12 @@ export class Trainer {
 
   #session(name: LossName, modules: AdaptedModules): Promise<Session> {
     const key = `${name} ${modules.join()}`;
-    let session = this.#sessions.get(key);
-    if (session === undefined) {
-      session = Session.create(this.#graph(name, modules), this.#threads, {
+    return remembered(this.#sessions, key, () =>
+      Session.create(this.#graph(name, modules), this.#threads, {
         sharesWeights: !this.#isSmall,
         keepsFreed: this.#isSmall,
-      });
-      this.#sessions.set(key, session);
-    }
-    return session;
+      }),
+    );
   }
 
   #graph(name: LossName, modules: AdaptedModules): Graph {

@@ -72,6 +72,17 @@ for (const [hasTiedHead, isSmall] of [
       }
     });
 
+    it('the decoder reads the weights again when it could not read them the first time', async () => {
+      let reads = 0;
+      const unlucky = () => (reads++ === 0 ? Promise.reject(new Error('too many files')) : read());
+      const second = new Decoder(directory.config, unlucky, 1, undefined, isSmall);
+      await assert.rejects(second.sampleGroup(request, fixed), /too many files/);
+      const rollouts = await second.sampleGroup(request, fixed);
+      assert.deepEqual(rollouts, await decoder.sampleGroup(request, fixed));
+      await second.sampleGroup(request, fixed);
+      assert.equal(reads, 2);
+    });
+
     it('the decoder ends a rollout with the token that completes a stop string', async () => {
       const texts = new Decoder(directory.config, read, 1, () => Promise.resolve({ decode }));
       for (let seed = 0; seed < 8; seed++) {
