@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
+import { parentPipe } from '../../shared/service/parent-pipe.js';
 import { until } from './broker.js';
 
 type LogLine = Record<string, unknown>;
@@ -10,7 +11,7 @@ export const watchesMemory: NodeJS.ProcessEnv = {
   NODE_OPTIONS: `--import=${new URL('./live-memory.js', import.meta.url).href}`,
 };
 
-/** A real service in its own process, which is killed at the end of its scope. */
+/** A real service in its own process, which is killed at the end of its scope, and ends if this process is killed. */
 export class ServiceProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #ended: Promise<void>;
@@ -30,8 +31,8 @@ export class ServiceProcess implements AsyncDisposable {
     const entry = new URL(`../../${service}/main.js`, import.meta.url).href;
     const script = `import(${JSON.stringify(entry)}).then(({ main }) => main(process.argv.slice(1), process.env))`;
     const child = spawn(process.execPath, ['-e', script, '--', ...flags], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, ...environment },
+      stdio: ['pipe', 'pipe', 'pipe'],
+      env: { ...process.env, [parentPipe]: '1', ...environment },
     });
     createInterface(child.stdout).on('line', (line) => {
       this.logBytes += Buffer.byteLength(line) + 1;

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { parentPipe } from '../../shared/service/parent-pipe.js';
 import { processesWith } from './processes.js';
 
 const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
@@ -40,8 +41,8 @@ export class UpProcess implements AsyncDisposable {
     const run = place?.run ?? folder.replace(/.*offbeat-up-/, 'up-');
     const child = spawn(process.execPath, [cli, command, `--run=${run}`, ...flags], {
       cwd: folder,
-      env: { ...process.env, ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, [parentPipe]: '1', ...env },
+      stdio: ['pipe', 'pipe', 'pipe'],
     });
     return new UpProcess(folder, run, child);
   }
