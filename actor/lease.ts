@@ -56,7 +56,7 @@ const renewEveryMs = 2_000;
 
 /**
  * Renews this actor's lease every 2 s. The lease names the oldest version that the actor still needs,
- * so that the learner retires no version in use. Resolves once `signal` aborts.
+ * so that the learner retires no version in use. Rejects once `signal` aborts.
  *
  * @param lease the current lease; undefined while the actor needs no version yet.
  */

@@ -64,7 +64,7 @@ const firstTokenSeconds = new Histogram({
  */
 export class PolicyFollower {
   readonly #held = new Map<number, Held>(); // the least recently used first
-  readonly #changes = new Changes(); // notifies of changes of newest and wanted
+  readonly #changes = new Changes(); // notifies of changes of newestLoaded, newestPublished and refused
   readonly #startedAt = Date.now();
   #newestLoaded: PolicyManifest | undefined; // loaded
   #newestDrawn = -1; // the newest version that drew a token here

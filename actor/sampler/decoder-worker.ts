@@ -52,8 +52,8 @@ if (parentPort === null) throw new Error('decoder-worker runs as a worker thread
 let started:
   | { readonly decoder: Decoder; readonly maxRows: number; readonly onAdoption: OnAdoption }
   | undefined;
-const loaded = new Map<number, Policy>(); // not admitted yet
-const policies = new Map<number, Policy>(); // to sample with
+const unproven = new Map<number, Policy>(); // loaded and not admitted yet
+const admitted = new Map<number, Policy>(); // to sample with
 const groups = new Map<number, StartedGroup>(); // by id: waiting and in progress
 const queue = new WaveQueue(
   (group: StartedGroup, wave) => joinsWave(group, wave, running().maxRows),
@@ -76,10 +76,10 @@ const calls: DecoderCalls = {
   load({ version, safetensors, ...scale }) {
     const adapter = decodeAdapter(safetensors, scale);
     checkAdapter(adapter, running().decoder.config);
-    loaded.set(version, { version, adapter });
+    unproven.set(version, { version, adapter });
   },
   async score({ version, canary }) {
-    const policy = loaded.get(version);
+    const policy = unproven.get(version);
     if (policy === undefined) throw new Error(`policy version ${version} is not loaded`);
     const texts = forcedTexts(canary);
     const requests = texts.map(({ request }) => request);
@@ -94,19 +94,19 @@ const calls: DecoderCalls = {
     );
   },
   admit(version) {
-    const policy = loaded.get(version);
+    const policy = unproven.get(version);
     if (policy === undefined) throw new Error(`policy version ${version} is not loaded`);
-    loaded.delete(version);
-    policies.set(version, policy);
+    unproven.delete(version);
+    admitted.set(version, policy);
   },
   drop(version) {
-    loaded.delete(version);
-    policies.delete(version);
+    unproven.delete(version);
+    admitted.delete(version);
   },
   async sample(group) {
     const { id, policy } = group;
-    const weights = policies.get(policy.version);
-    if (weights === undefined) throw new Error(`policy version ${policy.version} is not loaded`);
+    const weights = admitted.get(policy.version);
+    if (weights === undefined) throw new Error(`policy version ${policy.version} is not admitted`);
     const mine = { ...group, weights, abandonment: { isRequested: false, wastedTokens: 0 } };
     groups.set(id, mine);
     try {
@@ -146,7 +146,7 @@ async function sampleWave(
   function nextPolicy(): Policy {
     thread.drain();
     reportAlive();
-    if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
+    if (adoptsNewer) policy = [...admitted.values()].reduce(newerOf, policy);
     if (policy !== reported) {
       thread.emit({ ids, version: policy.version });
       reported = policy;

@@ -96,7 +96,10 @@ export interface Sampler extends AsyncDisposable {
   /** Unloads a version. Groups that already sample with it keep it until they end. */
   drop(version: number): void;
 
-  /** The rollouts of one group, in no particular order. Rejects soon after `signal` aborts. */
+  /**
+   * The rollouts of one group, in the order of their random numbers (`tokenDraws`) if the sampler draws by them, else in
+   * any order. Rejects soon after `signal` aborts.
+   */
   sample(
     request: GroupRequest,
     policy: PolicyChoice,

@@ -175,7 +175,7 @@ export class Admission<Group> {
 
   /**
    * The number of groups that actors could be sampling: the tickets that no group has answered, and those that the
-   * capacity law allows besides.
+   * law and the limiter allow besides.
    */
   get samplable(): number {
     const unanswered = this.table
@@ -190,8 +190,8 @@ export class Admission<Group> {
 
   /**
    * Returns the next ticket to issue: the second attempt of a ticket to retry, which replaces the first,
-   * or else the next one of the sequence, if the capacity law leaves room. The window reserves the
-   * ticket's place until `issue` is called.
+   * or else the next one of the sequence, if the law and the limiter leave room. The window reserves
+   * the ticket's place until `issue` is called.
    */
   offer(): TicketOffer | undefined {
     const retried = this.#nextRetry;

@@ -53,7 +53,7 @@ export class AdapterSupply {
   readonly #options: AdapterSupplyOptions;
   readonly #source: AdapterSource;
   readonly #folder: AdapterFolderStore | undefined;
-  areNeeded: boolean | undefined;
+  #wereNeeded: boolean | undefined; // when last asked
 
   constructor(options: AdapterSupplyOptions) {
     this.#options = options;
@@ -90,14 +90,14 @@ export class AdapterSupply {
   }
 
   /** Whether an actor samples by itself, or may: then every version is published with its adapter. */
-  async isAsked(): Promise<boolean> {
+  async areNeeded(): Promise<boolean> {
     const leases = await this.#options.leases();
-    const isAsked = needsAdapters(leases, this.#options.settings.publishAdapters);
-    if (isAsked !== this.areNeeded) {
-      this.#options.log.info({ isAsked }, 'whether adapters are published');
+    const areNeeded = needsAdapters(leases, this.#options.settings.publishAdapters);
+    if (areNeeded !== this.#wereNeeded) {
+      this.#options.log.info({ areNeeded }, 'whether adapters are published');
     }
-    this.areNeeded = isAsked;
-    return isAsked;
+    this.#wereNeeded = areNeeded;
+    return areNeeded;
   }
 
   /**

@@ -150,7 +150,7 @@ export class Publisher {
       ({ version, adapterOnRequest }) =>
         adapterOnRequest === true && !this.#unavailable.has(`adapter ${version}`),
     );
-    if (due.length === 0 || !(await this.#options.adapters.isAsked())) return;
+    if (due.length === 0 || !(await this.#options.adapters.areNeeded())) return;
     for (const manifest of due) {
       const { version } = manifest;
       await this.#change('adapter', version, async () => {
@@ -262,7 +262,7 @@ export class Publisher {
     manifest: Pick<PolicyManifest, 'version' | 'samplerPath'>,
   ): Promise<CheckedAdapter | undefined> {
     const { adapters, backendSamples } = this.#options;
-    if (backendSamples && !(await adapters.isAsked())) return undefined;
+    if (backendSamples && !(await adapters.areNeeded())) return undefined;
     const startedAt = performance.now();
     const fetched = await adapters.fetch(manifest);
     if (fetched !== undefined) this.#observe('download', startedAt);

@@ -28,9 +28,8 @@ export interface IssuerOptions<Group> {
 }
 
 /**
- * Issues tickets one after another, in order, whenever the admission has room and the pace wants one: each skipped,
- * dead or trained group makes room for exactly one ticket. The second attempt of a stale ticket goes first,
- * since it replaces the first attempt. Resolves when `signal` aborts.
+ * Issues tickets one after another, in order, whenever the law and the limiter leave room and the pace wants
+ * one. The second attempt of a stale ticket goes first, since it replaces the first attempt. Resolves when `signal` aborts.
  *
  * A ticket enters the table only after the stream has stored it, so no checkpoint can name a ticket
  * that was never sent. A ticket that was sent but not entered is sent again after a crash under the

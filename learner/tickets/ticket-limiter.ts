@@ -20,8 +20,7 @@ export interface LimiterOptions
 }
 
 /**
- * Limits tickets within what the capacity law allows. Synchronous and free of input and output, as the admission whose
- * part it is.
+ * Limits tickets within what the capacity law allows. Synchronous and without I/O, like `Admission`, which owns it.
  *
  * - **Limit**: no more tickets are issued than the learner has a use for (`nextTicketLimit`).
  * - **Adaptive bound**: with `isBoundAdaptive`, tickets are issued for a smaller bound that follows the effective sample size
@@ -57,7 +56,7 @@ export class TicketLimiter<Group> {
   /** How many tickets may be issued now as far as the limit goes; the law may allow fewer. */
   get room(): number {
     const unfinished = this.#table.outstanding - this.#computed.size;
-    // A learner that waits right now may wait for an actor that has gone with its tickets.
+    // The missing groups may be with an actor that died, so a waiting learner may have up to twice the limit outstanding.
     return Math.floor(this.limit * (this.#isStarved ? 2 : 1)) - unfinished;
   }
 

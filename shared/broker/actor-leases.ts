@@ -4,7 +4,7 @@ import { KeyValue } from './key-value.js';
 import type { Link } from './link.js';
 import { nameToken } from './names.js';
 
-/** The leases of live actors: each names the policy version that its actor samples with. */
+/** The leases of live actors: each names the oldest policy version that the actor still needs. */
 export class ActorLeases {
   readonly #link: Link;
   readonly #bucket: KeyValue;

@@ -99,7 +99,7 @@ export class PolicyStore {
   }
 
   /**
-   * Publishes a version again: parts of it were lost, or its adapter is now somewhere, or elsewhere.
+   * Publishes a version again because NATS lost a part of it, or because its adapter was stored or moved.
    *
    * @param adapter as for `publish`.
    * @param isNewest whether `current` should name it. The manifest of an older version is written only to its

@@ -65,8 +65,9 @@ export async function lastSequence(link: Link, stream: string): Promise<number> 
  * signal aborts. A published message is only a hint to poll: it may arrive before the server has stored it,
  * or be lost with a connection.
  *
- * Yields the body of the newest message since the tick before, undefined if there was none. An answer of the server is
- * only a hint, too: a client that may not publish here can have one sent here, by the subject for the reply.
+ * Yields the body of the newest message since the tick before, undefined if there was none. Bodies of server
+ * answers, which have headers or a reply subject, are ignored: a client without the right to publish here can have one
+ * sent here by naming this subject for the reply.
  */
 export async function* ticks(
   link: Link,
@@ -83,7 +84,7 @@ export async function* ticks(
   };
   const subscription = link.connection.subscribe(subject, {
     callback: (_, { data, headers, reply }) => {
-      newest = headers === undefined && !reply ? data : undefined; // answers with stored bytes have one of them
+      newest = headers === undefined && !reply ? data : undefined; // not of a server answer
       tick();
     },
   });

@@ -202,7 +202,7 @@ function idleLength({ inputs }: Datum, name: LossName): number {
   return first === -1 ? scale.length - 1 : first; // a segment keeps at least one own token
 }
 
-/** The tensors of one batch of packed rows, padded to `time`. */
+/** The tensors of one batch of packed rows, padded to `rowLength`. */
 function packedFeeds(
   rows: readonly PackedRow[],
   rowLength: number, // padded

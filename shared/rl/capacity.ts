@@ -112,7 +112,7 @@ export function nextTicketLimit(
   return within(limit.tickets - Math.max(0, fewestReady - minibatchSize - reserve) / 4);
 }
 
-const hardlyEver = 0.01; // share of the time in which a learner waits that hardly ever does
+const hardlyEver = 0.01; // largest share of its time that a learner may wait and still count as hardly ever waiting
 
 /** The bound on staleness for which tickets are issued, where it follows the effective sample size. */
 export interface AdaptiveBound {

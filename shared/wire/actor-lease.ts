@@ -41,11 +41,11 @@ export type WasteReason = z.infer<typeof WasteReason>;
 /** Far more tokens than an actor draws in its life; sums over thousands of leases are still exact. */
 const mostTokens = 2 ** 40;
 
-/** The lease that an actor renews every few seconds: the version that it uses and its current load. */
+/** The lease that an actor renews every few seconds: the oldest version that the actor still needs and its current load. */
 export const ActorLease = z.strictObject({
   v: z.literal(1),
   actor: z.string().min(1).max(128),
-  version: z.int().nonnegative().optional(), // the policy version that it samples with; absent: it has refused every one, or waits for an adapter
+  version: z.int().nonnegative().optional(), // the oldest policy version that the actor still needs; absent: it has refused every one, or waits for an adapter
   sampler: SamplerKind, // any but `tinker` needs the adapters of versions
   groups: z.int().nonnegative(), // groups sampled since it started
   inFlight: z.int().nonnegative(), // groups being sampled now

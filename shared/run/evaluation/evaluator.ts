@@ -118,8 +118,8 @@ export class Evaluator {
   /**
    * Records a scored group; ignores groups of an evaluation that a crash ended.
    *
-   * @throws {PermanentError} if it does not answer its ticket. Its message is then given up and `die` is
-   *   called.
+   * @throws {PermanentError} if it does not answer its ticket. Its message is then given up and
+   *   `recordDeath` is called.
    */
   receive({ group, scores }: ScoredGroup): void {
     const { ticketId } = group.ticket;

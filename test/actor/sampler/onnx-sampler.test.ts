@@ -202,7 +202,7 @@ describe('the onnx sampler', () => {
     await load(0);
     await sampler.load(manifestWithAdapter(newest + 1), unproven, never);
     const given = { version: newest + 1, adoptsNewer: false };
-    await assert.rejects(sampler.sample(short, given, never), /is not loaded/);
+    await assert.rejects(sampler.sample(short, given, never), /is not admitted/);
     for (const { versions } of await sampler.sample(
       short,
       { version: 0, adoptsNewer: true },
@@ -241,7 +241,7 @@ describe('the onnx sampler', () => {
     for (const { versions } of await sampling) assert.deepEqual(versions, [[5, 6]]);
     await assert.rejects(
       sampler.sample(short, { version: 5, adoptsNewer: false }, never),
-      /version 5 is not loaded/,
+      /version 5 is not admitted/,
     );
   });
 

@@ -148,11 +148,11 @@ describe('the supply of adapters', () => {
 
   it('whether adapters are needed follows the leases of the actors', async () => {
     const { supply, leases } = supplied({ publishAdapters: 'asked' });
-    assert(!(await supply.isAsked()));
+    assert(!(await supply.areNeeded()));
     leases.push('tinker');
-    assert(!(await supply.isAsked()));
+    assert(!(await supply.areNeeded()));
     leases.push('onnx');
-    assert(await supply.isAsked());
+    assert(await supply.areNeeded());
   });
 });
 
