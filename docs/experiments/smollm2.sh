@@ -35,6 +35,6 @@ begin_or_continue sft smollm2-warm --data solver --train-size 8192 --batch-examp
 measure smollm2-warmed smollm2-warm latest
 begin_or_continue up smollm2-rl --from smollm2-warm --group-size 16 --groups-per-batch 16 --num-minibatches 2 \
   --learning-rate 1e-4 --warmup-steps 5 --entropy-bonus 0.05 --entropy-target 0.35 --replay-share 0.5 \
-  --max-steps-off-policy 2 --max-steps 128 --checkpoint-every-steps 4 --eval-every-versions 32
+  --max-steps-off-policy 2 --max-steps 256 --checkpoint-every-steps 4 --eval-every-versions 64
 measure smollm2-trained smollm2-rl latest
 measure smollm2-before smollm2-warm 0

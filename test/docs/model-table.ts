@@ -54,7 +54,7 @@ export async function publishedModelTable(): Promise<string[][]> {
 
 async function answersOf(file: string): Promise<EvalResult> {
   const packed = await readFile(join(folder, `${file}.json.gz`));
-  return EvalResult.parse(JSON.parse(gunzipSync(packed).toString()));
+  return EvalResult.strip().parse(JSON.parse(gunzipSync(packed).toString())); // beside the run and the step
 }
 
 function bootstrap(): BootstrapOptions {
