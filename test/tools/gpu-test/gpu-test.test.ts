@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it, type TestContext } from 'node:test';
+import { findExecutables, searchFolders } from '../../../cli/nats-server/binary.js';
+import { runCommand } from '../../../cli/run-command.js';
+import { fakeBundle, fakePackages } from './fakes.js';
+
+interface Report {
+  readonly runs: Record<string, { readonly figures: Record<string, unknown> }>;
+  readonly problems: readonly string[];
+}
+
+describe('the script of the GPU test, with pretended programs', { timeout: 120_000 }, () => {
+  let folder: string;
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-gpu-test-'));
+  });
+  afterEach(() => rm(folder, { recursive: true }));
+
+  /** Skips the test, and returns undefined, without a Python that is new enough. */
+  const findPython = async (t: TestContext) => {
+    const [python] = await findExecutables('python3', searchFolders(process.env['PATH']));
+    const ask = ['-c', 'import sys; print("%d.%d" % sys.version_info[:2])'];
+    const { output } = await runCommand(python ?? 'python3', ask, { timeoutMs: 20_000 });
+    if (python !== undefined && /^3\.(?:1[1-9]|[2-9]\d)$/.test(output)) {
+      return { python, version: output };
+    }
+    t.skip('no Python 3.11 or newer on PATH');
+    return undefined;
+  };
+
+  const run = async (python: string, script: string, ...flags: string[]) => {
+    const child = spawn(python, [script, '--steps=2', ...flags], {
+      cwd: folder,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, PYTHONPATH: join(folder, 'packages') },
+    });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    }
+    const [code] = (await once(child, 'close')) as [number | null];
+    return { code, output };
+  };
+
+  const readReport = async () =>
+    JSON.parse(await readFile(join(folder, 'gpu-report.json'), 'utf8')) as Report;
+
+  for (const { vllm, hasFlag } of [
+    { vllm: '0.24.0', hasFlag: false },
+    { vllm: '0.29.1+cu128', hasFlag: false },
+    { vllm: '0.30.0rc1', hasFlag: true },
+    { vllm: '1.0.0', hasFlag: true },
+  ]) {
+    it(`vLLM ${vllm} is started ${hasFlag ? 'with' : 'without'} --enable-scale-out; as it fails, the report has the reason and the figures of the other run`, async (t) => {
+      const found = await findPython(t);
+      if (found === undefined) return;
+      await fakePackages(join(folder, 'packages'), vllm);
+      const script = await fakeBundle(folder, { python: found.version });
+      const { code, output } = await run(found.python, script);
+      assert.equal(code, 1, output);
+      assert.match(output, /^report: /m, output);
+      const { runs, problems } = await readReport();
+      assert.deepEqual(Object.keys(runs), ['tinker']);
+      assert.equal(runs['tinker']!.figures['stepSecondsMedian'], 2.5);
+      const reason = problems.find((problem) => problem.startsWith('vllm: '))!;
+      assert.match(reason, /^vllm: vllm did not start; .*\n.*no room for .*--enable-lora/);
+      assert.equal(reason.includes('--enable-scale-out'), hasFlag);
+      assert(output.includes(reason));
+    });
+  }
+});
