@@ -315,9 +315,10 @@ def train(options: argparse.Namespace, work: Path, model: Path, made: str | None
     is_embedded = model == EMBEDDED
     longest = options.max_tokens or (24 if is_embedded else 128)
     sampler = ["--sampler=tinker"] if engine is None else ["--sampler=vllm", f"--engine-url={engine.url}"]
-    # The rewards of a random model are all equal: its groups are kept, and the entropy bonus alone moves the weights.
-    task = [] if is_embedded else ["--prompt-style=fewshot"]
-    task += ["--zero-variance=train", "--entropy-bonus=0.001"] if made else []
+    # A model that solves nothing, or everything, has groups of equal rewards: they are kept, or the run would end without a step.
+    task = ["--zero-variance=train", *([] if is_embedded else ["--prompt-style=fewshot"])]
+    # All rewards of a random model are equal: the entropy bonus alone moves its weights.
+    task += ["--entropy-bonus=0.001"] if made else []
     command = [NODE, OFFBEAT / "dist/cli/cli.js", "up", "--run=gpu", f"--runs-dir={work / 'runs'}",
                f"--backend-url={tuft.url}", f"--model-dir={model}", "--model-name=model", *sampler, *task,
                f"--max-steps={options.steps}", f"--groups-per-batch={options.groups_per_batch}",

@@ -51,6 +51,18 @@ describe('the script of the GPU test, with pretended programs', { timeout: 120_0
   const readReport = async () =>
     JSON.parse(await readFile(join(folder, 'gpu-report.json'), 'utf8')) as Report;
 
+  it('a model that is not made here trains on groups of equal rewards too, so one that solves nothing does not end its run', async (t) => {
+    const found = await findPython(t);
+    if (found === undefined) return;
+    await fakePackages(join(folder, 'packages'), '0.32.0');
+    const script = await fakeBundle(folder, { python: found.version });
+    const { output } = await run(found.python, script, '--vllm=no');
+    const path = 'gpu-test-work/tinker/runs/gpu/argv';
+    const flags = (await readFile(join(folder, path), 'utf8').catch(() => output)).split(' ');
+    assert(flags.includes('--zero-variance=train'), flags.join(' '));
+    assert(!flags.some((flag) => flag.startsWith('--entropy-bonus')));
+  });
+
   for (const { vllm, hasFlag } of [
     { vllm: '0.24.0', hasFlag: false },
     { vllm: '0.29.1+cu128', hasFlag: false },
