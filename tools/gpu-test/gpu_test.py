@@ -112,6 +112,11 @@ def parse_options() -> argparse.Namespace:
 def look_around() -> dict:
     """The facts of this machine, before anything is unpacked. Ends with all that is missing."""
     missing = []
+    manifest = json.loads((BUNDLE.parent / "manifest.json").read_text())
+    here, packed_for = f"{sys.version_info.major}.{sys.version_info.minor}", manifest["python"]
+    if here != packed_for:
+        missing.append(f"this is Python {here}, and the wheels of the bundle are for {packed_for}: use Python {packed_for}"
+                       f" (OFFBEAT_PYTHON names one), or pack again with --python {here}")
     for name in ("torch", "transformers"):
         if importlib.util.find_spec(name) is None:
             missing.append(f"Python has no {name}: use a Python that has it (OFFBEAT_PYTHON names one)")
@@ -129,6 +134,8 @@ def look_around() -> dict:
         gpu = {"name": properties.name, "bytes": properties.total_memory, "cuda": torch.version.cuda,
                "bf16": torch.cuda.is_bf16_supported(), "driver": nvidia_smi("driver_version")}
     return {
+        "host": socket.gethostname(),
+        "offbeat": {"version": json.loads((OFFBEAT / "package.json").read_text())["version"], "commit": manifest.get("commit")},
         "system": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version(),
         "node": subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout.strip(),
         "gpu": gpu,

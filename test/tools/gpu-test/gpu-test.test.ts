@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it, type TestContext } from 'node:test';
 import { findExecutables, searchFolders } from '../../../cli/nats-server/binary.js';
@@ -10,6 +10,7 @@ import { runCommand } from '../../../cli/run-command.js';
 import { fakeBundle, fakePackages } from './fakes.js';
 
 interface Report {
+  readonly machine: Record<string, unknown>;
   readonly runs: Record<string, { readonly figures: Record<string, unknown> }>;
   readonly problems: readonly string[];
 }
@@ -50,6 +51,35 @@ describe('the script of the GPU test, with pretended programs', { timeout: 120_0
 
   const readReport = async () =>
     JSON.parse(await readFile(join(folder, 'gpu-report.json'), 'utf8')) as Report;
+
+  it('a Python of another version than that of the wheels is refused before anything runs, with the remedy', async (t) => {
+    const found = await findPython(t);
+    if (found === undefined) return;
+    await fakePackages(join(folder, 'packages'), '0.32.0');
+    const script = await fakeBundle(folder, { python: '3.99' });
+    const { code, output } = await run(found.python, script);
+    assert.equal(code, 1);
+    const { version } = found;
+    assert.equal(
+      output,
+      `this is Python ${version}, and the wheels of the bundle are for 3.99: use Python 3.99 ` +
+        `(OFFBEAT_PYTHON names one), or pack again with --python ${version}\n`,
+    );
+  });
+
+  for (const commit of ['abc-dirty', undefined]) {
+    it(`the report names the host, and Offbeat by version and ${commit === undefined ? 'no commit if the bundle has none' : 'the commit of the bundle'}`, async (t) => {
+      const found = await findPython(t);
+      if (found === undefined) return;
+      await fakePackages(join(folder, 'packages'), '0.32.0');
+      const script = await fakeBundle(folder, { python: found.version, commit });
+      const { output } = await run(found.python, script, '--vllm=no');
+      assert.match(output, /^report: /m, output);
+      const { machine } = await readReport();
+      assert.equal(machine['host'], hostname());
+      assert.deepEqual(machine['offbeat'], { version: '1.2.3', commit: commit ?? null });
+    });
+  }
 
   it('a model that is not made here trains on groups of equal rewards too, so one that solves nothing does not end its run', async (t) => {
     const found = await findPython(t);
