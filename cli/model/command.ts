@@ -84,14 +84,19 @@ function formatsText({ formats }: Origin): string {
     : `its weights were quantized (${quantized.join(', ')}): they differ from the published ones by that error\n`;
 }
 
+/** The commands of docs/real-models.md for this model: problems and answers are small enough for a trial on a CPU. */
 function nextText(out: string): string {
-  const start = `npx offbeat up --model-dir ${out} --prompt-style`;
+  const ofModel = `--model-dir ${out} --prompt-style`;
+  const task = `${ofModel} compact --numbers 3 --max-number 30 --max-target 100 --max-tokens 24`;
+  const ends = '--eval-problems 32 --eval-samples 1 --actors 1 --max-steps';
+  const steps =
+    '--group-size 8 --groups-per-batch 8 --num-minibatches 2 --learning-rate 3e-5 --warmup-steps 5';
   const chat = existsSync(join(out, 'chat_template.jinja'))
-    ? `  ${start} think --max-tokens 400   # by its chat template\n`
+    ? `or, if it solves problems by itself, by its chat template:\n  npx offbeat up ${ofModel} think --max-tokens 400\n`
     : '';
-  const warmUp = `  npx offbeat sft --run warm --model-dir ${out} --prompt-style fewshot --max-tokens 40 --max-steps 100\n`;
   return (
-    `\nnext:\n  ${start} fewshot --max-tokens 40\n${chat}` +
-    `or, if it solves next to nothing, first on solutions, then --from warm:\n${warmUp}`
+    `\nnext, on solutions of the task, and from these weights by reinforcement learning:\n` +
+    `  npx offbeat sft --run warm ${task} --batch-examples 32 ${ends} 64\n` +
+    `  npx offbeat up --run rl --from warm ${task} ${steps} ${ends} 30\n${chat}`
   );
 }

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import secrets
 import shutil
 import signal
@@ -58,12 +59,16 @@ def main() -> None:
     brought = [wheel.name for wheel in sorted((BUNDLE / "wheels").glob("*.whl"))]
     report = {"machine": machine, "brought": brought, "model": describe_model(model, made), "runs": {}}
     samplers = ["tinker", *(["vllm"] if use_vllm(options, machine) else [])]
+    failures = []
     for sampler in samplers:
         print(f"training {options.steps} steps, actors sample with {sampler}", flush=True)
-        report["runs"][sampler] = measure(options, work / sampler, model, made, sampler)
-    problems = complaints(report, options.steps)
-    report["problems"] = problems
-    options.out.write_text(json.dumps(report, indent=2) + "\n")
+        try:
+            report["runs"][sampler] = measure(options, work / sampler, model, made, sampler, machine)
+        except Exception as failure:  # whatever it was, the figures of the other run are kept
+            reason = str(failure) if isinstance(failure, RunFailed) else repr(failure)
+            failures.append(f"{sampler}: {reason}")
+        report["problems"] = problems = [*failures, *complaints(report, options.steps)]
+        options.out.write_text(json.dumps(report, indent=2) + "\n")
     for name, run in report["runs"].items():
         print(name)
         for key, value in run["figures"].items():
@@ -71,6 +76,10 @@ def main() -> None:
     print(f"report: {options.out.resolve()}")
     if problems:
         sys.exit("\n".join(problems))
+
+
+class RunFailed(Exception):
+    """A run has no figures. Says why, with the end of the log."""
 
 
 def parse_options() -> argparse.Namespace:
@@ -103,6 +112,11 @@ def parse_options() -> argparse.Namespace:
 def look_around() -> dict:
     """The facts of this machine, before anything is unpacked. Ends with all that is missing."""
     missing = []
+    manifest = json.loads((BUNDLE.parent / "manifest.json").read_text())
+    here, packed_for = f"{sys.version_info.major}.{sys.version_info.minor}", manifest["python"]
+    if here != packed_for:
+        missing.append(f"this is Python {here}, and the wheels of the bundle are for {packed_for}: use Python {packed_for}"
+                       f" (OFFBEAT_PYTHON names one), or pack again with --python {here}")
     for name in ("torch", "transformers"):
         if importlib.util.find_spec(name) is None:
             missing.append(f"Python has no {name}: use a Python that has it (OFFBEAT_PYTHON names one)")
@@ -120,6 +134,8 @@ def look_around() -> dict:
         gpu = {"name": properties.name, "bytes": properties.total_memory, "cuda": torch.version.cuda,
                "bf16": torch.cuda.is_bf16_supported(), "driver": nvidia_smi("driver_version")}
     return {
+        "host": socket.gethostname(),
+        "offbeat": {"version": json.loads((OFFBEAT / "package.json").read_text())["version"], "commit": manifest.get("commit")},
         "system": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version(),
         "node": subprocess.run([NODE, "--version"], capture_output=True, text=True, check=True).stdout.strip(),
         "gpu": gpu,
@@ -221,7 +237,8 @@ def use_vllm(options: argparse.Namespace, machine: dict) -> bool:
     return options.vllm == "auto" and machine["packages"]["vllm"] is not None and machine["gpu"] is not None
 
 
-def measure(options: argparse.Namespace, work: Path, model: Path, made: str | None, sampler: str) -> dict:
+def measure(options: argparse.Namespace, work: Path, model: Path, made: str | None, sampler: str, machine: dict) -> dict:
+    """Trains once. @raises RunFailed if a server does not start, or the training fails."""
     work.mkdir(parents=True)
     with contextlib.ExitStack() as ending:
         memory = ending.enter_context(Memory())
@@ -229,7 +246,7 @@ def measure(options: argparse.Namespace, work: Path, model: Path, made: str | No
         memory.watch("tuft", tuft.process.pid)
         engine = None
         if sampler == "vllm":
-            engine = ending.enter_context(start_vllm(options, work, model))
+            engine = ending.enter_context(start_vllm(options, work, model, machine["packages"]["vllm"]))
             memory.watch("vllm", engine.process.pid)
         seconds = train(options, work, model, made, tuft, engine)
         adapter = download_adapter(tuft)
@@ -250,7 +267,7 @@ class Server:
         while not self._answers(ready):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.__exit__()
-                sys.exit(f"{command[0]} did not start; the end of {log}:\n{log.read_text()[-3000:]}")
+                raise RunFailed(f"{log.stem} did not start; the end of {log}:\n{log.read_text()[-3000:]}")
             time.sleep(0.2)
 
     def _answers(self, path: str) -> bool:
@@ -279,11 +296,18 @@ def start_tuft(options: argparse.Namespace, work: Path, model: Path, *, with_sam
     return Server(command, port, key, work / "tuft.log", environment(TINKER_API_KEY=key), "/api/v1/healthz", 600)
 
 
-def start_vllm(options: argparse.Namespace, work: Path, model: Path) -> Server:
+def scale_out(release: str) -> list[str]:
+    """vLLM serves token ids without a flag up to 0.29, where it refuses this one, and from 0.30 on only with it."""
+    number = re.match(r"(\d+)\.(\d+)", release)
+    is_older = number is not None and tuple(map(int, number.groups())) < (0, 30)
+    return [] if is_older else ["--enable-scale-out"]
+
+
+def start_vllm(options: argparse.Namespace, work: Path, model: Path, release: str) -> Server:
     """vLLM beside TuFT on one GPU: each may have half of it. The flags are those of docs/engines.md."""
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, "--host=127.0.0.1", f"--port={port}",
-               "--served-model-name=base", "--enable-scale-out", "--enable-lora", "--max-loras=6",
+               "--served-model-name=base", *scale_out(release), "--enable-lora", "--max-loras=6",
                f"--max-lora-rank={options.lora_rank}", "--logprobs-mode=processed_logprobs",
                "--gpu-memory-utilization=0.45"]
     # vLLM brings its own versions of what the wheels bring, too.
@@ -298,9 +322,10 @@ def train(options: argparse.Namespace, work: Path, model: Path, made: str | None
     is_embedded = model == EMBEDDED
     longest = options.max_tokens or (24 if is_embedded else 128)
     sampler = ["--sampler=tinker"] if engine is None else ["--sampler=vllm", f"--engine-url={engine.url}"]
-    # The rewards of a random model are all equal: its groups are kept, and the entropy bonus alone moves the weights.
-    task = [] if is_embedded else ["--prompt-style=fewshot"]
-    task += ["--zero-variance=train", "--entropy-bonus=0.001"] if made else []
+    # A model that solves nothing, or everything, has groups of equal rewards: they are kept, or the run would end without a step.
+    task = ["--zero-variance=train", *([] if is_embedded else ["--prompt-style=fewshot"])]
+    # All rewards of a random model are equal: the entropy bonus alone moves its weights.
+    task += ["--entropy-bonus=0.001"] if made else []
     command = [NODE, OFFBEAT / "dist/cli/cli.js", "up", "--run=gpu", f"--runs-dir={work / 'runs'}",
                f"--backend-url={tuft.url}", f"--model-dir={model}", "--model-name=model", *sampler, *task,
                f"--max-steps={options.steps}", f"--groups-per-batch={options.groups_per_batch}",
@@ -323,8 +348,8 @@ def train(options: argparse.Namespace, work: Path, model: Path, made: str | None
                 os.killpg(done.pid, signal.SIGTERM)
                 done.wait()
     if code != 0:
-        sys.exit(f"the training ended with exit code {code}; the end of {log}:\n{log.read_text()[-3000:]}\n"
-                 f"and of {tuft.log}:\n{tuft.log.read_text()[-3000:]}")
+        raise RunFailed(f"the training ended with exit code {code}; the end of {log}:\n{log.read_text()[-3000:]}\n"
+                        f"and of {tuft.log}:\n{tuft.log.read_text()[-3000:]}")
     return time.monotonic() - began
 
 

@@ -82,6 +82,7 @@ export interface Manifest {
   readonly v: 1;
   readonly python: string;
   readonly node: string;
+  readonly commit?: string; // of Offbeat, with `-dirty` if files were changed; absent without git
   readonly pieces: readonly Listed[]; // of one tar.xz, in order
   readonly contents: readonly { readonly name: string; readonly bytes: number }[]; // unpacked
 }
@@ -115,6 +116,7 @@ export async function pack({ folder, python, natsServer, report }: PackOptions):
     v: 1,
     python,
     node: process.version,
+    ...(await commitOfCheckout()),
     pieces: await split(archive, folder),
     contents: await sizesOf(bundle),
   };
@@ -125,6 +127,12 @@ export async function pack({ folder, python, natsServer, report }: PackOptions):
     await copyFile(join(packageRoot, 'tools/gpu-test', file), join(folder, file));
   }
   return manifest;
+}
+
+async function commitOfCheckout(): Promise<Pick<Manifest, 'commit'>> {
+  const args = ['describe', '--always', '--dirty', '--abbrev=40', '--exclude=*'];
+  const { code, output } = await runCommand('git', args, { cwd: packageRoot, timeoutMs: 20_000 });
+  return code === 0 ? { commit: output } : {};
 }
 
 /** The compiled program, its production packages, the shipped model and TuFT's launcher. */

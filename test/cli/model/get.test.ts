@@ -8,6 +8,7 @@ import { modelFiles } from '../../../cli/model/model-files.js';
 import { Origin } from '../../../cli/model/origin.js';
 import { loadModelRequest } from '../../../cli/model/request.js';
 import { take } from '../../../cli/model/sources.js';
+import { packageRoot } from '../../../shared/base/package-root.js';
 import { sha256 } from '../../../shared/base/bytes.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import type { Hub } from '../../../shared/service/hub/hub.js';
@@ -168,7 +169,7 @@ describe('offbeat model get', { timeout: 120_000 }, () => {
       await get(commit); // the same content, named by its commit
     });
 
-    it('the whole command prints what it has got and what to type next, and downloads nothing twice', async () => {
+    it('the whole command prints what it has got and the commands of docs/real-models.md to type next, and downloads nothing twice', async () => {
       await rm(out, { recursive: true });
       server.card = { license: 'apache-2.0' };
       const words = ['model', 'get', repository, '--out', out, '--endpoint', server.url];
@@ -180,8 +181,17 @@ describe('offbeat model get', { timeout: 120_000 }, () => {
       );
       assert.match(
         first.out,
-        /ok {7}model: .*\nok {7}tokenizer: .*\n\nnext:\n {2}npx offbeat up --model-dir/,
+        /ok {7}model: .*\nok {7}tokenizer: .*\n\nnext, on solutions .*:\n {2}npx offbeat sft --run warm /,
       );
+      const page = await readFile(join(packageRoot, 'docs/real-models.md'), 'utf8');
+      const printed = [...first.out.matchAll(/^ {2}(npx offbeat .*(?:sft|--from warm).*)$/gm)];
+      assert.equal(printed.length, 2);
+      for (const [, command] of printed) {
+        const onPage = command!
+          .replace(out, 'models/SmolLM2-135M-Instruct')
+          .replace('npx offbeat up', 'npm start --');
+        assert(page.includes(`\n${onPage}\n`), `docs/real-models.md does not have: ${onPage}`);
+      }
       assert.deepEqual((await readdir(folder)).sort(), ['model']);
       assert.deepEqual((await readdir(out)).sort(), [...ofRepository, 'origin.json'].sort());
 
