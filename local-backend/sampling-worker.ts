@@ -1,4 +1,5 @@
 import { parentPort } from 'node:worker_threads';
+import { lazily } from '../shared/base/remembered.js';
 import { Decoder } from '../shared/model/decoder.js';
 import { createAdapter, type Adapter } from '../shared/model/lora.js';
 import { checkModelDirectory } from '../shared/model/model-directory.js';
@@ -38,12 +39,6 @@ let setup: { directory: ModelFolder; threads: number; decoder: Decoder } | undef
 function loaded() {
   if (setup === undefined) throw new Error('the sampling model is not loaded');
   return setup;
-}
-
-/** Creates a value on first use. */
-function lazily<T>(create: () => Promise<T>): () => Promise<T> {
-  let value: Promise<T> | undefined;
-  return () => (value ??= create());
 }
 
 const tokenizer = lazily(() => loadTokenizer(loaded().directory));

@@ -26,7 +26,7 @@ export const atOnce: Pace = {
 export interface JustInTimeOptions {
   /** Tickets that may wait for an actor. */
   readonly ahead: number;
-  /** Reads the queue; undefined if it cannot be read, and then the capacity law alone decides. */
+  /** Reads the queue; undefined if it cannot be read, and then the law and the limiter alone decide. */
   readonly read: () => Promise<TicketDemand | undefined>;
   /** Resolves after the time between two reads that find nothing wanted, or once `signal` aborts. */
   readonly pause: (signal: AbortSignal) => Promise<unknown>;

@@ -99,7 +99,7 @@ export class DeadLetters {
     const { subject, msgId, trace, sender } = original;
     const { log, names, signal } = this.#link;
     const origin = this.#actor ?? (sender === undefined ? originOf(subject) : nameToken(sender));
-    // The learner acts on the other causes. They come from tickets, so there are no more of them than of tickets.
+    // The learner acts on the other causes. An actor gives at most one for each ticket that it takes, and nobody else does.
     if (cause.kind === 'other' && !this.#letters.take(origin)) {
       notKept.inc({ stage });
       log.warn(

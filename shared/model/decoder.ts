@@ -1,6 +1,6 @@
 import type { InferenceSession } from 'onnxruntime-node';
 import { UserError } from '../base/errors.js';
-import { remembered } from '../base/remembered.js';
+import { lazily, remembered } from '../base/remembered.js';
 import { cacheNames, samplingGraph, type LayerLayout, type SamplingPart } from './decode-graph.js';
 import type { Graph } from './graph/graph.js';
 import { Grid, indices, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
@@ -55,12 +55,11 @@ export class Decoder {
   readonly #sessions = new Map<string, Promise<Sessions>>();
   readonly #feeds = new WeakMap<Adapter, Promise<Feeds>>();
 
-  readonly #openTokenizer: (() => Promise<Detokenizer>) | undefined;
-  #texts: Promise<Detokenizer> | undefined;
+  readonly #tokenizer: (() => Promise<Detokenizer>) | undefined;
 
   /**
    * @param openWeights called for each list of adapted modules, since the sessions have copies of their own.
-   * @param openTokenizer called once, at the first request with stop strings.
+   * @param openTokenizer called at the first request with stop strings.
    * @param isSmallModel whether calls cost more than arithmetic: then layers are stacked and prompts have a session
    *   of their own, with another copy of the weights.
    */
@@ -75,7 +74,7 @@ export class Decoder {
     this.#openWeights = openWeights;
     this.#threads = threads;
     this.#layout = { numLayers: config.numLayers, isStacked: isSmallModel };
-    this.#openTokenizer = openTokenizer;
+    this.#tokenizer = openTokenizer && lazily(openTokenizer);
   }
 
   /** The decoder of a checked directory, whose weights are read when the first group is sampled. */
@@ -216,9 +215,8 @@ export class Decoder {
 
   async #stopsOf({ stopStrings = [] }: GroupRequest): Promise<StopStringMatcher | undefined> {
     if (stopStrings.length === 0) return undefined;
-    this.#texts ??= this.#openTokenizer?.();
-    if (this.#texts === undefined) throw new Error('stop strings need a tokenizer');
-    const { decode } = await this.#texts;
+    if (this.#tokenizer === undefined) throw new Error('stop strings need a tokenizer');
+    const { decode } = await this.#tokenizer();
     return new StopStringMatcher(decode, stopStrings);
   }
 
@@ -234,15 +232,11 @@ export class Decoder {
 
   /** The feeds of an adapter, cached until the adapter is garbage collected. */
   #adapterFeeds({ merging }: Sessions, adapter: Adapter): Promise<Feeds> {
-    let feeds = this.#feeds.get(adapter);
-    if (feeds === undefined) {
-      feeds =
-        merging === undefined
-          ? Promise.resolve(samplingLoraFeeds(adapter))
-          : merging.run(loraFeeds(adapter));
-      this.#feeds.set(adapter, feeds);
-    }
-    return feeds;
+    return remembered(this.#feeds, adapter, () =>
+      merging === undefined
+        ? Promise.resolve(samplingLoraFeeds(adapter))
+        : merging.run(loraFeeds(adapter)),
+    );
   }
 
   #load(modules: AdaptedModules): Promise<Sessions> {

@@ -229,12 +229,18 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     const ofLiar = await letters('actor-1');
     assert(ofLiar >= 100 && ofLiar < 120, `${ofLiar} are kept`);
     assert.equal(await letters('actor=2E0'), 1);
+  });
 
-    // The learner issues a ticket again, or judges a policy, by such letters.
-    const original = { subject: 'x', data: new Uint8Array([1]), sender: 'actor-1' };
+  it('an actor over its allowance still reports what the learner acts on: groups too old, and logprobs that are not finite', async () => {
+    const original = { subject: 'x', data: new Uint8Array([1]) };
+    for (let i = 0; i < 130; i++) await honest.deadLetter('actor', 'no more', original);
     for (const cause of [{ kind: 'outdated' }, { kind: 'not_finite', version: 3 }] as const)
-      await trains.deadLetters.store('learner', 'why', original, `of ${cause.kind}`, cause);
-    assert.equal(await letters('actor-1'), ofLiar + 2);
+      await honest.deadLetters.store('actor', 'acted on', original, `of ${cause.kind}`, cause);
+    const reasons: string[] = [];
+    for await (const { reason } of watches.deadLetters.past(never)) reasons.push(reason);
+    const kept = reasons.filter((reason) => reason === 'no more').length;
+    assert(kept < 130, `${kept} are kept`);
+    assert.equal(reasons.filter((reason) => reason === 'acted on').length, 2);
   });
 
   it('actors at their limit are named in the log and the events, and counted in the metrics', async () => {

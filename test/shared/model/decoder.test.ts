@@ -83,6 +83,17 @@ for (const [hasTiedHead, isSmall] of [
       assert.equal(reads, 2);
     });
 
+    it('the decoder opens the tokenizer again when it could not the first time, and then no more', async () => {
+      let opened = 0;
+      const unlucky = () =>
+        opened++ === 0 ? Promise.reject(new Error('too many files')) : Promise.resolve({ decode });
+      const texts = new Decoder(directory.config, read, 1, unlucky, isSmall);
+      const withStop = { ...request, stopStrings: ['never drawn'] };
+      await assert.rejects(texts.sampleGroup(withStop, fixed), /too many files/);
+      for (let i = 0; i < 2; i++) await texts.sampleGroup(withStop, fixed);
+      assert.equal(opened, 2);
+    });
+
     it('the decoder ends a rollout with the token that completes a stop string', async () => {
       const texts = new Decoder(directory.config, read, 1, () => Promise.resolve({ decode }));
       for (let seed = 0; seed < 8; seed++) {
