@@ -99,7 +99,7 @@ export class DeadLetters {
     const { subject, msgId, trace, sender } = original;
     const { log, names, signal } = this.#link;
     const origin = this.#actor ?? (sender === undefined ? originOf(subject) : nameToken(sender));
-    // The learner acts on the other causes. An actor gives at most one for each ticket that it takes, and nobody else does.
+    // The learner acts on the other causes. Only actors give them, at most one for each ticket that they take.
     if (cause.kind === 'other' && !this.#letters.take(origin)) {
       notKept.inc({ stage });
       log.warn(
