@@ -128,13 +128,13 @@ function checkEnds(
   const uniform = new Set(seen.filter(({ isUniform }) => isUniform).map(({ order }) => order));
   // A reissue counts as one more issued and one more stale; the remaining stale ones are final.
   const gone = nextOrder - counts.issued + counts.stale;
-  let tooLate = 0; // arrived with variance but not trained
+  const tooLate: number[] = []; // arrived with variance but not trained
   for (let order = 0; order < nextOrder; order++) {
     const hasEnded = order < consumedBelow || consumedAbove.has(order);
     if (!issued.has(order)) violations.push(`ticket ${order} is in the books but was never issued`);
     if (!hasEnded) violations.push(`ticket ${order} has not ended`);
     else if (!trainedOrders.has(order) && !uniform.has(order) && !dead.has(order)) {
-      if (arrived.has(order)) tooLate++;
+      if (arrived.has(order)) tooLate.push(order);
       else violations.push(`ticket ${order} has ended, and nothing tells how`);
     }
   }
@@ -146,9 +146,11 @@ function checkEnds(
       `the ledger says ${counts.trained} groups trained, the weights ${trainedOrders.size}`,
     );
   }
-  if (tooLate > gone) {
+  if (tooLate.length > gone) {
     violations.push(
-      `${tooLate} groups with variance were not trained, but only ${gone} were stale`,
+      `${tooLate.length} groups with variance were not trained, but only ${gone} were stale: ` +
+        `of tickets ${tooLate.join(', ')}; dead letters of ${[...dead.keys()].join(', ') || 'none'}; ` +
+        `the ledger counts ${JSON.stringify(counts)}`,
     );
   }
   const others = counts.skippedZeroVariance + counts.dead + gone;

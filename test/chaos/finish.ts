@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import type { RunEvent } from '../../shared/wire/run-event.js';
 import { orderOf } from '../../shared/base/ticket-name.js';
 import { until } from '../support/broker.js';
 import { audit, type Audit } from './audit.js';
@@ -66,7 +65,7 @@ export async function finish(world: World, options: FinishOptions): Promise<Outc
   const result = audit({ ...evidence, operations: witness.operations }, lineages);
   violations.push(...result.violations);
 
-  const events = await pastEvents(world);
+  const events = await readAll((signal) => world.observer.events.past(signal));
   violations.push(
     ...auditEvals({
       results: events.flatMap((event) => (event.kind === 'eval' ? event.result : [])),
@@ -131,15 +130,18 @@ async function end(
 
 async function deadOrders({ observer }: World): Promise<Map<number, number>> {
   const dead = new Map<number, number>();
-  for await (const letter of observer.deadLetters.past(AbortSignal.timeout(60_000))) {
+  for (const letter of await readAll((signal) => observer.deadLetters.past(signal))) {
     const order = orderOf(ticketOf(letter)?.ticketId ?? '');
     if (order !== undefined) dead.set(order, (dead.get(order) ?? 0) + 1);
   }
   return dead;
 }
 
-async function pastEvents({ observer }: World): Promise<RunEvent[]> {
-  const events: RunEvent[] = [];
-  for await (const event of observer.events.past(AbortSignal.timeout(60_000))) events.push(event);
-  return events;
+/** Reads everything. @throws {Error} if that takes too long: a part is no evidence. */
+async function readAll<T>(read: (signal: AbortSignal) => AsyncIterable<T>): Promise<T[]> {
+  const signal = AbortSignal.timeout(60_000);
+  const all: T[] = [];
+  for await (const each of read(signal)) all.push(each);
+  signal.throwIfAborted(); // the reader only ends
+  return all;
 }

@@ -9,7 +9,7 @@ import { gate } from '../support/broker.js';
 import type { Kept } from './kept.js';
 import { tellLie, type Lie, lies } from './liars.js';
 import { killAheadOfEvent, partition, tear, type Tear, tears } from './staged.js';
-import { networks, type Network, type World } from './world.js';
+import { engineActor, networks, type Network, type World } from './world.js';
 
 /** The learner is the leading one, the standby the other. */
 const victims = ['actor', 'reward', 'learner', 'standby', 'backend', 'nats-server'] as const;
@@ -29,7 +29,7 @@ export type Mishap =
   | { readonly kind: 'clock'; readonly victim: Exclude<Victim, 'standby' | 'nats-server'> }
   | { readonly kind: 'partition' } // the leader's messages are held back until another learner leads
   | { readonly kind: 'ahead' } // the leader dies when its ledger is ahead of its events
-  | { readonly kind: 'engine'; readonly how: EngineFault } // of actor-1
+  | { readonly kind: 'engine'; readonly how: EngineFault } // of the actor that has one
   | { readonly kind: 'lie'; readonly lie: Lie }
   | { readonly kind: 'torn'; readonly lost: Tear }; // of the ledger's file, while all processes are down
 
@@ -129,8 +129,7 @@ export async function strike(world: World, mishap: Mishap, random: Random): Prom
 const hungMs = 20_000;
 const usedAgainMs = 60_000;
 
-async function harmEngine({ engine }: World, how: EngineFault): Promise<Aftermath> {
-  const drawn = () => engine.counters.generated;
+async function harmEngine({ engine, witness }: World, how: EngineFault): Promise<Aftermath> {
   if (how === 'hung') {
     const { opened, open } = gate();
     engine.holds = { sampling: opened };
@@ -146,10 +145,17 @@ async function harmEngine({ engine }: World, how: EngineFault): Promise<Aftermat
     if (how === 'killed') await sleep(heldMs);
     await engine.start(); // it counts from 0 again, and has no adapter
   }
-  const before = drawn();
+  // What the engine held meanwhile says nothing: only a ticket that was issued later does.
+  const [tickets, groups] = [witness.tickets.length, witness.delivered.length];
+  const isUsedAgain = () => {
+    const later = new Set(witness.tickets.slice(tickets).map(({ ticketId }) => ticketId));
+    return witness.delivered
+      .slice(groups)
+      .some(({ group }) => group.actor === engineActor && later.has(group.ticket.ticketId));
+  };
   const end = async () => {
     const isUsed = async () => {
-      while (drawn() <= before) await sleep(100);
+      while (!isUsedAgain()) await sleep(100);
       return [];
     };
     return await Promise.race([

@@ -26,6 +26,8 @@ import { Witness } from './witness.js';
 
 export const apiKey = 'tml-chaos-test';
 export const modelName = 'base';
+/** The actor that samples by an engine server. */
+export const engineActor = 'actor-1';
 /** Name of the dishonest actor, which has a key like the others. */
 export const liarName = 'liar';
 const leaseSeconds = 4;
@@ -124,7 +126,7 @@ export class World implements AsyncDisposable {
   get observer(): Broker {
     return this.#parts.observer;
   }
-  /** Where actor-1 samples: the protocol of vLLM or SGLang over the real model, in this process. */
+  /** Where `engineActor` samples: the protocol of vLLM or SGLang over the real model, in this process. */
   get engine(): EngineTwin {
     return this.#parts.engine;
   }
@@ -223,7 +225,7 @@ export class World implements AsyncDisposable {
     const identity = { role: 'actor', actor: name } as const;
     return this.#service('actor', proxies.actors, identity, [
       `--name=${name}`,
-      ...(name === 'actor-1' ? this.#engineFlags : []),
+      ...(name === engineActor ? this.#engineFlags : []),
     ]);
   }
 
