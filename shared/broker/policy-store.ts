@@ -72,7 +72,7 @@ export class PolicyStore {
     const isWritten = (await write(key, before?.revision)) !== undefined;
     const revision = isWritten ? await write('current', current?.revision) : undefined;
     if (revision === undefined) {
-      await this.#undoPublish(manifest);
+      await this.#undoPublish(manifest, isWritten, before?.value);
       throw publishedByAnother(version);
     }
     const { connection, names } = this.#link;
@@ -251,14 +251,25 @@ export class PolicyStore {
     return { ...manifest, adapter: { uri: objectUri(nameOf(sha256)), ...contents } };
   }
 
-  /** Removes the traces of a manifest that lost to another learner's manifest of the same version. */
-  async #undoPublish({ version, adapter }: PolicyManifest): Promise<void> {
-    const current = await this.current();
-    if (current?.version === version) {
-      await this.#manifests.put(PolicyManifest, `v${version}`, current); // replaces ours, if it was written
+  /**
+   * Removes the traces of a manifest that lost to another learner's, of the same version or a later one.
+   *
+   * @param isWritten whether it replaced `before` under the key of its version.
+   */
+  async #undoPublish(
+    { version, adapter }: PolicyManifest,
+    isWritten: boolean,
+    before: PolicyManifest | undefined,
+  ): Promise<void> {
+    const key = `v${version}`;
+    if (isWritten) {
+      const current = await this.current();
+      const rightful = current?.version === version ? current : before;
+      if (rightful === undefined) await this.#manifests.delete(key);
+      else await this.#manifests.put(PolicyManifest, key, rightful);
     }
     const object = adapter && objectOf(adapter);
-    if (object === undefined || current?.adapter?.uri === adapter?.uri) return;
+    if (object === undefined || (await this.at(version))?.adapter?.uri === adapter?.uri) return;
     await this.#weights.delete(object);
   }
 }

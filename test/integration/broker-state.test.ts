@@ -171,6 +171,35 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.equal(state.messages, 4); // the adapters of 3 and 4, each an entry and one chunk
     });
 
+    it('the policy store keeps nothing of a learner that is overtaken while it publishes', async () => {
+      await using former = await brokerOn(server);
+      const stored = async () =>
+        (await broker.link.jsm.streams.info('OBJ_weights_test')).state.messages;
+      /** Publishes a version with a large adapter and, while that is sent, the next one as another learner. */
+      const overtaken = async (version: number) => {
+        const before = await stored();
+        const samplerPath = `tinker://run/sampler/${version}`;
+        const late = former.policy.publish(
+          { version, samplerPath, smallestUsefulVersion: 0 },
+          { bytes: new Uint8Array(40_000_000), rank: 4, alpha: 8 },
+        );
+        const refused = assert.rejects(late, /another learner has published it/);
+        await until(async () => (await stored()) > before);
+        await publishVersion(version + 1, Uint8Array.of(version + 1));
+        await refused;
+      };
+      await publishVersion(3, Uint8Array.of(3));
+      await overtaken(4);
+      assert.deepEqual(await broker.policy.versions(), [3, 5]);
+      assert.equal(await stored(), 4); // the adapters of 3 and 5, each an entry and one chunk
+
+      const before = await publishVersion(6, Uint8Array.of(6));
+      await overtaken(6); // publishes it again, as with another sampling session
+      assert.deepEqual(await broker.policy.at(6), before);
+      assert.deepEqual(await broker.policy.fetchAdapter(before), Uint8Array.of(6));
+      assert.equal(await stored(), 8);
+    });
+
     it('the policy store deletes unused versions completely, but never the current one', async () => {
       for (let version = 0; version < 4; version++) {
         await publishVersion(version, Uint8Array.of(version));
