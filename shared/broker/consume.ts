@@ -85,7 +85,7 @@ export async function consume<S extends z.ZodType>(
     if (countsDeliveries[source] && deliveryCount > maxTries) {
       // The handler could not report an error: its process died each time.
       return settlement.dead(
-        `every consumer died before settling it (${deliveryCount - 1} deliveries)`,
+        `no consumer settled it: each died or was stopped (${deliveryCount - 1} deliveries)`,
       );
     }
     const failure = await attempt(message, settlement);
