@@ -112,7 +112,8 @@ async function check(
   options: ConnectEngineOptions,
 ): Promise<Checked> {
   const { run, actor, log, signal } = options;
-  const facts = await orUnfit(server, server.probe(options, signal));
+  const { lacks, ...facts } = await orUnfit(server, server.probe(options, signal));
+  if (lacks.length > 0) log.warn({ url: server.url, lacks }, 'engine lacks optional parts');
   const unknown = unknownIn(await server.metrics(metricsMs, signal));
   if (unknown.length > 0) {
     const remedy =

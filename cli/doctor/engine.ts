@@ -60,9 +60,12 @@ async function offerFindings(
 ): Promise<Finding[]> {
   const probe = (temperature: number) => server.probe({ temperature, prompt }, signal);
   try {
-    const { version, maxContext } = await probe(1);
+    const { version, maxContext, lacks } = await probe(1);
     const context = maxContext === undefined ? '' : `, ${maxContext} tokens in a context`;
     const findings = [ok('engine', `${server.product} ${version ?? ''} at ${shown}${context}`)];
+    if (lacks.length > 0) {
+      findings.push(finding('engine-abort', 'warning', lacks.join('; '), 'engineAbort'));
+    }
     try {
       await probe(otherTemperature);
     } catch (caught) {

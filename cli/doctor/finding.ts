@@ -90,6 +90,8 @@ export const remedies = {
   noEngine: 'check that --engine-url is the address of vLLM 0.24 or SGLang 0.5.5, or newer',
   engineTemperature:
     'start it with --logprobs-mode processed_logprobs (SGLang: without SGLANG_RETURN_ORIGINAL_LOGPROB), unless the temperature of the run is 1',
+  engineAbort:
+    'nothing is lost by it; a newer release of vLLM ends such calls at once, which leaves more room for those in use',
   engineSlotsUnknown:
     'vLLM says it after the first call with an adapter; behind a proxy give it to the actor as --engine-max-loras',
   engineSlotsFew:

@@ -84,7 +84,8 @@ export class VllmServer implements AdapterServer {
       await this.#samplingProblem(base.id, need, signal),
     ].filter((problem) => problem !== undefined);
     if (problems.length > 0) throw unfit(`vLLM ${version} at ${this.url}`, problems);
-    return { version, maxContext: base.max_model_len };
+    const lacks = (await this.#canAbort(signal)) ? [] : [noAbort];
+    return { version, maxContext: base.max_model_len, lacks };
   }
 
   /** By a development route, or by a metric that exists once a call has used an adapter. */
@@ -161,7 +162,7 @@ export class VllmServer implements AdapterServer {
 
   async abort({ id }: StartedCall): Promise<void> {
     const body = { request_ids: [`generate-tokens-${id}`] };
-    const request = { path: '/inference/v1/abort_requests', body, limitMs: abortMs };
+    const request = { path: abortPath, body, limitMs: abortMs };
     await this.http.text(request, new AbortController().signal);
   }
 
@@ -228,6 +229,18 @@ export class VllmServer implements AdapterServer {
     }
   }
 
+  /** Whether it has the route that ends calls: asked by a method that the route does not have. */
+  async #canAbort(signal: AbortSignal): Promise<boolean> {
+    const request = { method: 'GET', path: abortPath, limitMs: quickMs } as const;
+    try {
+      await this.http.text(request, signal);
+    } catch (error) {
+      if (!(error instanceof EngineRefusal)) throw error;
+      return error.status !== 404;
+    }
+    return true;
+  }
+
   /** What keeps tokens from being sampled by id, with the logprobs of the distribution that they are drawn from. */
   async #samplingProblem(
     model: string,
@@ -254,6 +267,9 @@ export class VllmServer implements AdapterServer {
     }
   }
 }
+
+const abortPath = '/inference/v1/abort_requests';
+const noAbort = `it has no ${abortPath}, as before vLLM 0.32: a call that is given up is drawn until vLLM notices its closed connection`;
 
 type Choice = z.output<typeof Choice>;
 

@@ -11,6 +11,7 @@ export interface TwinFlags {
   readonly takesAdapters: boolean;
   readonly loadsAtRuntime: boolean; // of vLLM
   readonly samplesByIds: boolean; // of vLLM
+  readonly abortsCalls: boolean; // of vLLM, by a route
   readonly tellsSlots: boolean;
   readonly slots: number; // adapters in one batch
   readonly maxRank: number;
@@ -24,6 +25,7 @@ export const twinFlags: TwinFlags = {
   takesAdapters: true,
   loadsAtRuntime: true,
   samplesByIds: true,
+  abortsCalls: true,
   tellsSlots: true,
   slots: 6,
   maxRank: 32,

@@ -68,7 +68,10 @@ export class VllmTwin extends EngineTwin {
         return flags.loadsAtRuntime ? this.#unload(Unload.safeParse(body)) : undefined;
       case 'POST /inference/v1/generate':
         return this.#generate(Generate.safeParse(body));
+      case 'GET /inference/v1/abort_requests':
+        return flags.abortsCalls ? { status: 405, json: {} } : undefined;
       case 'POST /inference/v1/abort_requests':
+        if (!flags.abortsCalls) return undefined;
         return Abort.safeParse(body).success ? {} : wrong('request_ids is missing');
       default:
         return undefined;

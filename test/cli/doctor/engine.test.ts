@@ -62,6 +62,7 @@ describe("the doctor's findings about an engine", () => {
         { appliesTemperature: false },
         ['engine-logprobs', 'warning', 'engineTemperature'],
       ],
+      [VllmTwin, { abortsCalls: false }, ['engine-abort', 'warning', 'engineAbort']],
       [VllmTwin, { slots: 1 }, ['engine-slots', 'error', 'engineSlotsFew']],
       [VllmTwin, { tellsSlots: false }, ['engine-slots', 'skipped', 'engineSlotsUnknown']],
       [VllmTwin, { showsMetrics: false }, ['engine-metrics', 'warning', 'engineMetrics']],
