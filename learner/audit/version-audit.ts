@@ -10,13 +10,14 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { retainedEvery, type RetainedVersion } from './retained-version.js';
 import type { ScoredText, SelectionAudit } from './selection-audit.js';
 
 const audits = new Counter({
   name: 'rl_version_audits_total',
   help:
     'Groups chosen for a comparison of their logprobs with those of the version that they name, by outcome: agrees, differs, ' +
-    'busy (earlier ones were not done; also those chosen to be replayed), or unavailable (the backend has no sampler that reproduces the canary).',
+    'busy (earlier ones were not done; also those chosen to be replayed), or unavailable (the backend does not reproduce the canary of the version).',
   labelNames: ['outcome'],
 });
 const gaps = new Histogram({
@@ -30,6 +31,8 @@ export type AuditedVersion = Pick<PolicyManifest, 'version' | 'samplingSessionId
 
 export interface VersionAuditOptions {
   readonly client: Pick<TinkerClient, 'sampler'>;
+  /** For a backend that does not sample. */
+  readonly retained?: Pick<RetainedVersion, 'version' | 'logprobs'> | undefined;
   readonly share: number; // of the groups
   readonly seed: number;
   readonly temperature: number; // of sampling
@@ -57,12 +60,15 @@ const maxPending = 4;
 /** Groups that convict an actor. */
 const maxDeceits = 2;
 
+/** The logprobs of a text at a temperature, [T]; the first is NaN. */
+type Score = (text: Int32Array, temperature: number) => Promise<Float32Array>;
+
 /**
  * Compares the logprobs of a few groups with those of exactly the versions that they name, however stale they are: the
- * backend computes them with the weights that it keeps for sampling. This needs a backend that samples, and
- * works for a fleet that is wrong in one and the same way. It runs beside training.
+ * backend computes them with the weights that it keeps for sampling, or with the one version that is retained if it does not
+ * sample. So it works for a fleet that is wrong in one and the same way. It runs beside training.
  *
- * A backend may compute the logprobs of prompts at another temperature, so a version is used only if its sampler
+ * A backend may compute the logprobs of prompts at another temperature, so a version is used only if the backend
  * reproduces the version's canary in this way.
  */
 export class VersionAudit {
@@ -89,9 +95,8 @@ export class VersionAudit {
 
   /** Compares a group if it is chosen, or looks at the choice of its tokens. Never rejects. */
   async consider(group: RolloutGroup): Promise<void> {
-    const { share, seed, selection } = this.#options;
-    const { ticketId } = group.ticket;
-    const isCompared = createRandom(`${seed} version audit ${ticketId}`).next() < share;
+    const { selection } = this.#options;
+    const isCompared = this.#isChosen(group);
     const isExamined = selection.isChosen(group);
     if (!isCompared && !isExamined) return;
     if (this.#pending >= maxPending) {
@@ -104,6 +109,15 @@ export class VersionAudit {
       if (isExamined) await selection.examine(group, (...text) => this.#mostProbable(...text));
     });
     this.#pending--;
+  }
+
+  #isChosen({ ticket, rollouts }: RolloutGroup): boolean {
+    const { share, seed, retained } = this.#options;
+    const drawn = createRandom(`${seed} version audit ${ticket.ticketId}`).next();
+    if (retained === undefined) return drawn < share;
+    // Of one version in so many, so that of all groups the share is compared.
+    const isOfRetained = rollouts.some(({ versions }) => versions[0]![0] === retained.version);
+    return isOfRetained && drawn < share * retainedEvery;
   }
 
   async #compareIfPossible(group: RolloutGroup): Promise<void> {
@@ -125,27 +139,26 @@ export class VersionAudit {
   }
 
   async #compare({ actor, promptTokens, rollouts, certificate }: RolloutGroup): Promise<void> {
-    const { client, temperature, trainer, isAdapterRounded, onDeceit, log } = this.#options;
+    const { temperature, trainer, isAdapterRounded, onDeceit, log } = this.#options;
     // After an adoption, tokens may follow from a cache that older weights wrote: no version gives their logprobs.
     const whole = rollouts.filter(({ versions }) => versions.length === 1);
-    const sessions = new Map<number, string | undefined>(); // of the versions that can be used
+    const scores = new Map<number, Score | undefined>(); // of the versions
     for (const [version] of whole.flatMap(({ versions }) => versions)) {
-      if (sessions.has(version)) continue;
-      const session = this.#versions.get(version)?.samplingSessionId;
-      const isUsable = session !== undefined && (await this.#isUsable(version));
-      sessions.set(version, isUsable ? session : undefined);
+      if (scores.has(version)) continue;
+      const score = this.#scoreOf(version);
+      const isUsable = score !== undefined && (await this.#isUsable(version));
+      scores.set(version, isUsable ? score : undefined);
     }
     const compared = whole
       .flatMap((rollout) => {
         const [version] = rollout.versions[0]!;
-        const session = sessions.get(version);
-        return session === undefined ? [] : { ...rollout, version, session };
+        const score = scores.get(version);
+        return score === undefined ? [] : { ...rollout, version, score };
       })
       .slice(0, maxRollouts);
     const pairs = await Promise.all(
-      compared.map(async ({ session, tokens, behaviorLogprobs }): Promise<TokenPairs> => {
-        const text = Int32Array.of(...promptTokens, ...tokens);
-        const all = await client.sampler(session).logprobs(text, { temperature });
+      compared.map(async ({ score, tokens, behaviorLogprobs }): Promise<TokenPairs> => {
+        const all = await score(Int32Array.of(...promptTokens, ...tokens), temperature);
         return { behavior: behaviorLogprobs, current: all.slice(promptTokens.length) };
       }),
     );
@@ -168,6 +181,17 @@ export class VersionAudit {
     if (groups >= maxDeceits) await onDeceit(actor, gap, bound, version);
   }
 
+  /** How the backend computes logprobs with a version's weights; undefined if it cannot. */
+  #scoreOf(version: number): Score | undefined {
+    const { client, retained } = this.#options;
+    const session = this.#versions.get(version)?.samplingSessionId;
+    if (session !== undefined) {
+      return (text, temperature) => client.sampler(session).logprobs(text, { temperature });
+    }
+    if (retained?.version !== version) return undefined;
+    return (text, temperature) => retained.logprobs(version, text, temperature);
+  }
+
   /** Whether the backend reproduces the version's canary when asked for the logprobs of a text. */
   #isUsable(version: number): Promise<boolean> {
     const known = this.#usable.get(version) ?? this.#reproducesCanary(version);
@@ -179,12 +203,12 @@ export class VersionAudit {
   }
 
   async #reproducesCanary(version: number): Promise<boolean> {
-    const { client, trainer, log } = this.#options;
-    const { samplingSessionId, canary } = this.#versions.get(version) ?? {};
-    if (canary === undefined || samplingSessionId === undefined) return false;
-    const sampler = client.sampler(samplingSessionId);
+    const { trainer, log } = this.#options;
+    const canary = this.#versions.get(version)?.canary;
+    const score = this.#scoreOf(version);
+    if (canary === undefined || score === undefined) return false;
     const { texts, places, temperature } = canary;
-    const all = await Promise.all(texts.map((text) => sampler.logprobs(text, { temperature })));
+    const all = await Promise.all(texts.map((text) => score(text, temperature)));
     const scores = {
       logprobs: Float32Array.from(places, ([text, index]) => all[text]![index]!),
       isBound: places.map(() => false),

@@ -55,6 +55,8 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
   readonly usualHoldSeconds: () => number | undefined;
   readonly unacked: UnackedGroups;
   readonly idle: IdleClock;
+  /** Called with each state that the backend is about to save after a step. */
+  readonly onSave?: ((step: number, path: Promise<string>) => void) | undefined;
   /** The state that the weights were restored from, if any. */
   readonly restored: { readonly step: number; readonly path: string } | undefined;
   /** States kept by earlier sessions of the run. */
@@ -138,6 +140,7 @@ export class Checkpointer {
       const { run, idle } = this.#options;
       const path = idle.during(run.saveState(`state-${String(step).padStart(6, '0')}`));
       this.#saved = { step, path };
+      this.#options.onSave?.(step, path);
     }
     const saved = this.#saved;
     return {

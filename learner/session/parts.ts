@@ -25,6 +25,7 @@ import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { needsWholeBatch } from '../step/minibatch-pass.js';
 import { Publisher } from '../publish/publisher.js';
+import { RetainedVersion } from '../audit/retained-version.js';
 import { SelectionAudit } from '../audit/selection-audit.js';
 import { VersionAudit } from '../audit/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
@@ -171,8 +172,15 @@ export function makeParts(
     emit: (event) => broker.events.emit(event),
     log,
   });
+  const { name: baseModel } = config.model;
+  // Without a sampler the backend keeps a version's weights only if it is asked to.
+  const retained =
+    client.samples(baseModel) === 'no' && settings.auditVersionShare > 0
+      ? new RetainedVersion({ client, model: { baseModel, ...config.lora }, log })
+      : undefined;
   const versionAudit = new VersionAudit({
     client,
+    retained,
     share: settings.auditVersionShare,
     seed: config.seed,
     temperature: config.sampling.temperature,
@@ -225,6 +233,11 @@ export function makeParts(
     run,
     unacked,
     idle,
+    // At the start every version is the same.
+    onSave: (saved, path) => {
+      if (retained === undefined || saved === step) return;
+      void scope.track(retained.offer(version + saved - step, path));
+    },
     restored: opened.state,
     states: opened.states,
     keepEverySteps: settings.keepEverySteps,

@@ -119,8 +119,8 @@ export const Audit = z.object({
     .max(1)
     .default(0.01)
     .describe(
-      'share of the groups whose logprobs are compared with those of the very version that they name, whatever its age, by a ' +
-        'backend that samples; costs it a pass over some of their rollouts.',
+      'share of the groups whose logprobs are compared with those of the very version that they name, whatever its age; costs ' +
+        'the backend a pass over some of their rollouts and, if it does not sample, an adapter more.',
     ),
   auditSelectionShare: number
     .min(0)

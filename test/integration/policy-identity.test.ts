@@ -8,6 +8,7 @@ import type { RunEvent } from '../../shared/wire/run-event.js';
 import { publishedAdapter } from '../actor/adapters.js';
 import { runAlteredActor } from '../support/altered-actor.js';
 import { until } from '../support/broker.js';
+import { RecordingProxy } from '../support/recording-proxy.js';
 import { startsEven, TrainingGround } from '../support/training-ground.js';
 
 type Fault = Omit<Parameters<typeof runAlteredActor>[1], 'name' | 'modelDir' | 'alter'> & {
@@ -183,25 +184,45 @@ describe(
   'a run whose only actor claims logprobs that are slightly off',
   { timeout: 240_000 },
   () => {
-    it('the audit of the version that a group names quarantines it, although no other actor can be compared with it', async () => {
-      const fault: Fault = {
-        answer: (rollouts) =>
-          Promise.resolve(
-            rollouts.map((rollout) => ({
-              ...rollout,
-              behaviorLogprobs: rollout.behaviorLogprobs.map((logprob) => logprob - 0.02),
-            })),
-          ),
-      };
-      const flags = { 'max-steps': 1_000, 'audit-version-share': 1 };
-      await using run = await runWithFault('slightly', fault, flags);
-      const { ground, learner } = run;
+    const fault: Fault = {
+      answer: (rollouts) =>
+        Promise.resolve(
+          rollouts.map((rollout) => ({
+            ...rollout,
+            behaviorLogprobs: rollout.behaviorLogprobs.map((logprob) => logprob - 0.02),
+          })),
+        ),
+    };
+    /** Waits until the learner quarantines the actor, and checks why. */
+    async function quarantines({
+      ground,
+      learner,
+    }: Pick<Awaited<ReturnType<typeof startRun>>, 'ground' | 'learner'>) {
       const { actor, why, bound } = (await learner.says(
         ({ msg }) => msg === 'actor quarantined',
       )) as { actor: string; why: string; bound: number };
       assert.deepEqual([actor, why, bound], ['faulty', 'version', 2e-4]);
       assert.deepEqual(await refusals(ground), []);
       await learner.stop('SIGTERM');
+    }
+    const flags = { 'max-steps': 1_000, 'audit-version-share': 1 };
+
+    it('the audit of the version that a group names quarantines it, although no other actor can be compared with it', async () => {
+      await using run = await runWithFault('slightly', fault, flags);
+      await quarantines(run);
+    });
+
+    it('the audit quarantines it by the weights of a checkpoint, if the backend does not sample', async () => {
+      await using ground = await TrainingGround.prepare('trains-only');
+      const lacking = { capabilities: ['sampling', 'prompt_logprobs'], calls: ['asample'] };
+      await using proxy = await RecordingProxy.before(ground.backendUrl, undefined, lacking);
+      const learner = ground.learner({
+        ...flags,
+        ...{ 'backend-url': proxy.url, 'checkpoint-every-steps': 1 },
+      });
+      await ground.startScoring();
+      await using _faulty = startFaulty(ground, 'faulty', fault);
+      await quarantines({ ground, learner });
     });
   },
 );

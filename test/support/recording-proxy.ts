@@ -30,6 +30,7 @@ export interface Exchange {
 export interface Lacking {
   readonly losses?: readonly string[];
   readonly calls?: readonly string[]; // the last parts of their paths
+  readonly capabilities?: readonly string[]; // of its models
 }
 
 /** A request on its way to the backend. */
@@ -160,7 +161,7 @@ export class RecordingProxy implements AsyncDisposable {
       redirect: 'manual',
       ...(method === 'GET' ? {} : { body: this.#unknownLoss(call) ?? new Uint8Array(sent.body) }),
     });
-    const bytes = Buffer.from(await answer.arrayBuffer());
+    const bytes = this.#without(operation, Buffer.from(await answer.arrayBuffer()));
     if (this.rules !== undefined) {
       const type = answer.headers.get('content-type') ?? 'application/json';
       const whole = { status: answer.status, type, body: bytes };
@@ -188,6 +189,20 @@ export class RecordingProxy implements AsyncDisposable {
     this.#newest = call.operation;
     if (isQuestion(call)) return { ...call, operation: 'question' };
     return isCanary ? { ...call, operation: 'canary' } : call;
+  }
+
+  /** The answer without the capabilities that are lacking. */
+  #without(operation: string, answer: Buffer): Buffer {
+    const { capabilities: lacking = [] } = this.lacking;
+    if (operation !== 'get_server_capabilities' || lacking.length === 0) return answer;
+    const { supported_models: models } = JSON.parse(answer.toString()) as {
+      readonly supported_models: readonly { readonly capabilities: readonly string[] }[];
+    };
+    const lesser = models.map(({ capabilities, ...model }) => ({
+      ...model,
+      capabilities: capabilities.filter((name) => !lacking.includes(name)),
+    }));
+    return Buffer.from(JSON.stringify({ supported_models: lesser }));
   }
 
   /** The body of a pass whose loss is lacking, under a name that the backend does not know. */

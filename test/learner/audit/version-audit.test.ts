@@ -18,21 +18,28 @@ const honest: Session = (index) => -index;
 /** An audit of everything, of versions 0 to 9, whose sessions are as given. */
 function auditing(
   session: (version: number) => Session | Promise<never> = () => honest,
-  { share = 1, without = [] as readonly number[], isAdapterRounded = false } = {},
+  {
+    share = 1,
+    without = [] as readonly number[],
+    isAdapterRounded = false,
+    retains = undefined as number | undefined, // of a backend that does not sample
+  } = {},
 ) {
   const asked: { version: number; tokens: number[]; temperature: number | undefined }[] = [];
   const deceits: unknown[][] = [];
+  const score = async (version: number, tokens: Int32Array, temperature?: number) => {
+    asked.push({ version, tokens: [...tokens], temperature });
+    const gives = await session(version);
+    return Float32Array.from(tokens, (_, index) => (index === 0 ? NaN : gives(index)));
+  };
   const audit = new VersionAudit({
     client: {
       sampler: (id: string) => ({
-        logprobs: async (tokens: Int32Array, options: { temperature?: number } = {}) => {
-          const version = Number(id);
-          asked.push({ version, tokens: [...tokens], temperature: options.temperature });
-          const gives = await session(version);
-          return Float32Array.from(tokens, (_, index) => (index === 0 ? NaN : gives(index)));
-        },
+        logprobs: (tokens: Int32Array, options: { temperature?: number } = {}) =>
+          score(Number(id), tokens, options.temperature),
       }),
     } as never,
+    retained: retains === undefined ? undefined : { version: retains, logprobs: score },
     ...{ share, seed: 0, temperature: 0.8, trainer: 'fp32', isAdapterRounded },
     onDeceit: (...finding) => {
       deceits.push(finding);
@@ -110,6 +117,37 @@ describe('the audit of the version that a group names', () => {
       [4],
     );
     assert.deepEqual(deceits, []);
+  });
+
+  it('a backend that does not sample compares the groups of the version that it retains', async () => {
+    const all = Array.from({ length: 10 }, (_, version) => version);
+    const { audit, asked, deceits } = auditing(undefined, { without: all, retains: 6 });
+    for (const version of [5, 6, 7]) await audit.consider(group(0.01, [[version, 3]]));
+    assert.deepEqual(
+      asked.map(({ version, tokens, temperature }) => [version, tokens.length, temperature]),
+      [
+        [6, 3, 0.8], // its canary
+        [6, 6, 0.8],
+        [6, 6, 0.8],
+      ],
+    );
+    assert.equal(deceits.length, 0);
+    await audit.consider(group(0.01, [[6, 3]]));
+    assert.deepEqual(
+      deceits.map(([actor, , , version]) => [actor, version]),
+      [['a', 6]],
+    );
+  });
+
+  it('more groups of a retained version are compared, so that the share of all groups is the same', async () => {
+    const all = Array.from({ length: 10 }, (_, version) => version);
+    const { audit, asked } = auditing(undefined, { share: 0.01, without: all, retains: 4 });
+    for (let order = 0; order < 400; order++) {
+      const one = group(0);
+      await audit.consider({ ...one, ticket: { ...one.ticket, ticketId: `t-${order}` } });
+    }
+    const compared = (asked.length - 1) / 2;
+    assert(compared > 70 && compared < 130, `${compared} of 400`);
   });
 
   it('a rollout that several versions sampled is left out', async () => {
