@@ -384,7 +384,10 @@ describe('the queues of a run on a real server', bounded, () => {
     const handled: number[] = [];
     void takeTickets(({ seq }) => note(handled, seq));
     const letter = await firstDeadLetter();
-    assert.match(letter.reason, /no consumer settled it: each died or was stopped \(5 deliveries\)/);
+    assert.match(
+      letter.reason,
+      /no consumer settled it: each died or was stopped \(5 deliveries\)/,
+    );
     assert.deepEqual(handled, []);
     await until(async () => (await depth('tickets')) === 0);
   });
