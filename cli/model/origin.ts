@@ -3,21 +3,29 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
 
+const HubSource = z.strictObject({
+  kind: z.literal('hub'),
+  endpoint: z.string(),
+  repository: z.string(), // OWNER/NAME
+  revision: z.string(), // as asked for: a branch, a tag or a commit
+  commit: z.string(),
+});
+const GgufSource = z.strictObject({
+  kind: z.literal('gguf'),
+  path: z.string(),
+  sha256: z.string(),
+  dtype: z.enum(['bf16', 'fp32']),
+});
+
 /** Where a model comes from. Two requests for the same source give the same directory. */
 export const Source = z.discriminatedUnion('kind', [
+  HubSource,
+  GgufSource,
   z.strictObject({
-    kind: z.literal('hub'),
-    endpoint: z.string(),
-    repository: z.string(), // OWNER/NAME
-    revision: z.string(), // as asked for: a branch, a tag or a commit
-    commit: z.string(),
-  }),
-  z.strictObject({ kind: z.literal('directory'), path: z.string() }),
-  z.strictObject({
-    kind: z.literal('gguf'),
+    kind: z.literal('directory'),
     path: z.string(),
-    sha256: z.string(),
-    dtype: z.enum(['bf16', 'fp32']),
+    /** Where that directory's model came from, if `offbeat model get` had made it. */
+    from: z.discriminatedUnion('kind', [HubSource, GgufSource]).optional(),
   }),
 ]);
 export type Source = z.infer<typeof Source>;
@@ -73,7 +81,10 @@ export function sourceText(source: Source): string {
   if (source.kind === 'hub') {
     return `${source.repository} at ${source.revision} (commit ${source.commit.slice(0, 12)})`;
   }
-  return source.kind === 'gguf' ? `${source.path} in ${source.dtype}` : source.path;
+  if (source.kind === 'gguf') return `${source.path} in ${source.dtype}`;
+  return source.from === undefined
+    ? source.path
+    : `${source.path}, from ${sourceText(source.from)}`;
 }
 
 /** @throws {UserError} naming the first file of a finished directory that is missing or has another size. */

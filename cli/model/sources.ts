@@ -114,7 +114,18 @@ async function takeDirectory({ path }: Wanted<'directory'>, folder: string): Pro
     files.reduce((sum, { size }) => sum + size, 0),
   );
   for (const name of names) await copyFile(join(path, name), join(folder, name));
-  return { v: 1, source: { kind: 'directory', path }, files };
+  const before = await readOrigin(path).catch(() => undefined); // other programs make directories too
+  if (before === undefined) return { v: 1, source: { kind: 'directory', path }, files };
+  const { source, files: known, ...rest } = before;
+  const from = source.kind === 'directory' ? source.from : source;
+  return {
+    ...rest, // license and formats
+    source: { kind: 'directory', path, ...(from !== undefined && { from }) },
+    // With their checksums, except those that were changed since.
+    files: files.map(
+      (file) => known.find(({ path, size }) => path === file.path && size === file.size) ?? file,
+    ),
+  };
 }
 
 async function takeGguf({ path, dtype }: Wanted<'gguf'>, folder: string): Promise<Origin> {

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { modelFiles } from '../../../cli/model/model-files.js';
-import { Origin } from '../../../cli/model/origin.js';
+import { Origin, originText } from '../../../cli/model/origin.js';
 import { loadModelRequest } from '../../../cli/model/request.js';
 import { take } from '../../../cli/model/sources.js';
 import { packageRoot } from '../../../shared/base/package-root.js';
@@ -248,6 +248,34 @@ describe('offbeat model get', { timeout: 120_000 }, () => {
       assert((await readdir(out)).includes('origin.json'));
       assert(!(await readdir(out)).includes('notes.txt'));
       assert.equal((await readModelDirectory(out)).digest, model.digest);
+    });
+
+    it('a copy keeps the origin, the license and the checksums that the directory has', async () => {
+      await using model = await tinyModel();
+      const hub = { kind: 'hub', endpoint: 'https://hub.example', repository: 'Org/Tiny' } as const;
+      const from = { ...hub, revision: 'main', commit: '0'.repeat(40) };
+      const { size } = await stat(join(model.path, 'config.json'));
+      const files = [
+        { path: 'config.json', size, checksum: 'sha1:abc' },
+        { path: 'model.safetensors', size: 1, checksum: 'sha1:of-another' },
+      ];
+      const license = { id: 'apache-2.0' };
+      await writeFile(
+        join(model.path, 'origin.json'),
+        originText({ v: 1, source: from, license, files }),
+      );
+      await mkdir(out);
+      const copied = await take({ kind: 'directory', path: model.path }, out);
+      assert.deepEqual(copied.source, { kind: 'directory', path: model.path, from });
+      assert.deepEqual(copied.license, license);
+      assert.deepEqual(
+        copied.files.filter(({ checksum }) => checksum !== undefined),
+        [files[0]],
+      );
+      const again = join(out, 'again');
+      await mkdir(again);
+      const { source } = await take({ kind: 'directory', path: out }, again);
+      assert.deepEqual(source, { kind: 'directory', path: out, from });
     });
 
     it('what an earlier attempt has left is replaced, and nothing else', async () => {
