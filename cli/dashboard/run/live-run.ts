@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../../../shared/broker/broker.js';
 import { errorText } from '../../../shared/base/errors.js';
+import { lazily } from '../../../shared/base/remembered.js';
 import type { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
@@ -36,7 +37,7 @@ export class LiveRun {
   #snapshots: Snapshot[] = [];
   #polling: Promise<void> | undefined;
   #config: RunConfig | undefined;
-  #decode: Promise<Decode> | undefined;
+  #decode: (() => Promise<Decode>) | undefined;
   #samples: SampledGroup[] = [];
   #sampleSeq = 0;
   #sampledAt = -Infinity;
@@ -139,8 +140,9 @@ export class LiveRun {
     if (newest === undefined) return;
     this.#sampledAt = at;
     this.#sampleSeq = newest.seq;
-    this.#decode ??= this.#options.findDecode(this.#config).then((decode) => decode ?? idsOf);
-    const group = sampledGroup(newest.group, await this.#decode);
+    const config = this.#config;
+    this.#decode ??= lazily(async () => (await this.#options.findDecode(config)) ?? idsOf);
+    const group = sampledGroup(newest.group, await this.#decode());
     this.#samples = [group, ...this.#samples].slice(0, shownGroups);
   }
 }
