@@ -21,7 +21,13 @@ import { EarlyAnswers } from './early-answers.js';
 import type { GroupStats } from './group-stats.js';
 import type { TicketContent, TicketSource } from '../tickets/ticket-source.js';
 import type { UnackedGroups } from './unacked-groups.js';
-import { type ArrivedGroup, refusalReason, versionsOf } from './check-scored-group.js';
+import {
+  type ArrivedGroup,
+  refusalReason,
+  type RefusalReason,
+  type Verdict,
+  versionsOf,
+} from './check-scored-group.js';
 
 export interface GroupReceiverOptions {
   readonly admission: Admission<ArrivedGroup>;
@@ -97,42 +103,15 @@ export class GroupReceiver {
       return;
     }
 
-    const entry = order === undefined ? undefined : table.entry(order);
-    const isAhead = order !== undefined && order >= table.nextOrder;
-    const isKnown = order !== undefined && this.#mayHaveBeenIssued(order, ticket.attempt);
     const certificate = this.#options.certificates.verdict(scored);
-    const reason = refusalReason(scored, {
-      ticket: isKnown
-        ? this.#options.tickets.ticketAt(order, ticket.attempt, ticket.issuedAtVersion)
-        : undefined,
-      entry,
-      isResumed: this.#options.isResumed,
-      certificate,
-      newestVersion: this.#options.newestVersion(),
-      vocabSize: this.#options.vocabSize,
-    });
+    const reason = this.#reasonAgainst(scored, order, certificate);
     if (reason !== undefined) {
-      const isActorsFault = reason === 'impossible_logprobs' || reason === 'wrong_canary';
-      // A refused first attempt leaves its ticket alone once the second attempt was issued.
-      if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
-        // Another actor can answer the ticket.
-        if (isActorsFault) table.retryOrEnd(order!, ticket.attempt);
-        else table.markDead(order!);
-      }
-      const { actor } = scored.group;
-      countDrop(scored, 'intake', reason);
-      account.discard(seq, reason);
-      this.#options.log.warn(
-        { ticketId: readableId(ticket.ticketId), actor, reason, seq },
-        'scored group refused',
-      );
-      unacked.forget(seq);
-      await delivery.dead(reason, actor);
-      this.#options.changes.notify();
-      if (isActorsFault) await this.#options.audit.refused(actor, admission.version);
+      await this.#refuse(delivery, order, reason);
       return;
     }
 
+    // Its ticket is known, or it would have been refused.
+    const entry = table.entry(order!);
     this.#options.certificates.count(certificate);
     // A group that arrives after it was given up as stale counts as the second attempt.
     const isMissed = entry?.state === 'retry' && entry.group === undefined;
@@ -141,9 +120,52 @@ export class GroupReceiver {
       this.#admitOrSkip(order!, delivery);
       return;
     }
-    const isEarly = isAhead || attempt > entry!.attempt;
+    const isEarly = order! >= table.nextOrder || attempt > entry!.attempt;
     if (isEarly && this.#early.keepGroup(order!, attempt, delivery)) return;
     this.#waste(delivery, 'duplicate');
+  }
+
+  #reasonAgainst(
+    scored: ScoredGroup,
+    order: number | undefined,
+    certificate: Verdict,
+  ): RefusalReason | undefined {
+    const { admission, tickets, isResumed, newestVersion, vocabSize } = this.#options;
+    const { attempt, issuedAtVersion } = scored.group.ticket;
+    const isKnown = order !== undefined && this.#mayHaveBeenIssued(order, attempt);
+    return refusalReason(scored, {
+      ticket: isKnown ? tickets.ticketAt(order, attempt, issuedAtVersion) : undefined,
+      entry: order === undefined ? undefined : admission.table.entry(order),
+      isResumed,
+      certificate,
+      newestVersion: newestVersion(),
+      vocabSize,
+    });
+  }
+
+  /** Dead-letters a group. Its ticket goes to another actor if only its actor is to blame, else it is dead. */
+  async #refuse(
+    delivery: Delivery<ScoredGroup>,
+    order: number | undefined,
+    reason: RefusalReason,
+  ): Promise<void> {
+    const { value: scored, seq } = delivery;
+    const { admission, unacked, account, audit, changes, log } = this.#options;
+    const { ticket, actor } = scored.group;
+    const isActorsFault = reason === 'impossible_logprobs' || reason === 'wrong_canary';
+    const entry = order === undefined ? undefined : admission.table.entry(order);
+    // A refused first attempt leaves its ticket alone once the second attempt was issued.
+    if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
+      if (isActorsFault) admission.table.retryOrEnd(entry.order, ticket.attempt);
+      else admission.table.markDead(entry.order);
+    }
+    countDrop(scored, 'intake', reason);
+    account.discard(seq, reason);
+    log.warn({ ticketId: readableId(ticket.ticketId), actor, reason, seq }, 'scored group refused');
+    unacked.forget(seq);
+    await delivery.dead(reason, actor);
+    changes.notify();
+    if (isActorsFault) await audit.refused(actor, admission.version);
   }
 
   /** Processes what arrived for an attempt before it entered the table. */
