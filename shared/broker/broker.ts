@@ -14,7 +14,7 @@ import {
   newestScored,
   type NewestScored,
 } from './backlog.js';
-import { DeadLetters, type Original } from './dead-letters.js';
+import { DeadLetters } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
 import { repairEveryMs, QueueRepair, skipHiddenNumbers } from './queue-repair.js';
@@ -156,11 +156,6 @@ export class Broker implements AsyncDisposable {
       headers: traceHeaders(options.trace),
     };
     return publish(this.link, this, outgoing, options.signal);
-  }
-
-  /** Stores a message that cannot be processed, with the reason, the stage and its original subject. */
-  async deadLetter(stage: string, reason: string, original: Original): Promise<void> {
-    await this.deadLetters.store(stage, reason, original);
   }
 
   /**

@@ -181,7 +181,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
       }
       return found;
     };
-    await honest.deadLetter('actor', 'genuine', { subject: 'x', data: new Uint8Array([1]) });
+    await honest.deadLetters.store('actor', 'genuine', { subject: 'x', data: new Uint8Array([1]) });
     const own = trains.names.subjects.dead('actor', 'actor-1');
     await flood(own, 10, 2 * share.dead);
     assert.equal((await reasons()).filter((line) => line === 'x genuine').length, 1);
@@ -233,7 +233,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
 
   it('an actor over its allowance still reports what the learner acts on: groups too old, and logprobs that are not finite', async () => {
     const original = { subject: 'x', data: new Uint8Array([1]) };
-    for (let i = 0; i < 130; i++) await honest.deadLetter('actor', 'no more', original);
+    for (let i = 0; i < 130; i++) await honest.deadLetters.store('actor', 'no more', original);
     for (const cause of [{ kind: 'outdated' }, { kind: 'not_finite', version: 3 }] as const)
       await honest.deadLetters.store('actor', 'acted on', original, `of ${cause.kind}`, cause);
     const reasons: string[] = [];
@@ -302,7 +302,7 @@ describe('what the trusted leave in the object store', { timeout: 120_000 }, () 
     await scores.link.js.publish(`$O.bodies_${run}.C.half`, 'chunk');
     await scores.bodies.put('dead-1-a', body);
     const whole = { subject: trains.names.subjects.rollouts('actor-0'), data: new Uint8Array(2e6) };
-    await scores.deadLetter('reward', 'kept', whole);
+    await scores.deadLetters.store('reward', 'kept', whole);
     const count = async () =>
       (await trains.link.jsm.streams.info(`OBJ_bodies_${run}`)).state.messages;
     const before = await count();

@@ -496,7 +496,7 @@ describe('the queues of a run on a real server', bounded, () => {
       data: Uint8Array.of(1, 2),
       msgId: 'x',
     };
-    await learner.deadLetter('learner', 'ticket is not outstanding', original);
+    await learner.deadLetters.store('learner', 'ticket is not outstanding', original);
     const letter = await firstDeadLetter();
     assert.deepEqual(
       { ...letter, data: [...letter.data], seq: 0, at: 0 },

@@ -88,7 +88,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     }
     const data = new Uint8Array([0xc1]);
     const subject = learner.names.subjects.rollouts('actor-0');
-    await learner.deadLetter('learner', 'not MessagePack', { subject, data });
+    await learner.deadLetters.store('learner', 'not MessagePack', { subject, data });
 
     const seen = await report();
     assert.deepEqual(
