@@ -2,7 +2,8 @@
 # SmolLM2-135M-Instruct on Countdown with 3 numbers, on two CPU cores: supervised warm-up, then asynchronous RL from its weights.
 # Each of the three policies is measured on 512 held-out problems that no evaluation of training has asked.
 # The same command continues what was interrupted. docs/real-models.md says where the model comes from and what this costs.
-#   docs/experiments/smollm2.sh [MODEL_DIR] [RUNS_DIR]
+#   docs/experiments/smollm2.sh [MODEL_DIR] [RUNS_DIR] [RESULTS_DIR]
+# RESULTS_DIR gets what is measured, packed as in docs/experiments/smollm2; from there npm run docs makes the table of docs/experiments.md.
 set -eu
 model=${1:-models/SmolLM2-135M-Instruct}
 runs=${2:-runs}
@@ -38,3 +39,11 @@ begin_or_continue up smollm2-rl --from smollm2-warm --group-size 16 --groups-per
   --max-steps-off-policy 2 --max-steps 256 --checkpoint-every-steps 4 --eval-every-versions 64
 measure smollm2-trained smollm2-rl latest
 measure smollm2-before smollm2-warm 0
+
+for name in before warmed trained; do
+  node -e 'const { sampled, greedy, passAt } = JSON.parse(require("fs").readFileSync(process.argv[1]));
+    const percent = (share) => `${(100 * share).toFixed(1)} %`;
+    console.log(`${process.argv[2]}: ${percent(sampled)} at temperature 1, ${percent(greedy)} greedily, ${percent(passAt[16])} in 16 tries`);
+  ' "$runs/smollm2-$name.json" "$name"
+  if [ -n "${3-}" ]; then gzip -9nc "$runs/smollm2-$name.json" >"$3/$name.json.gz"; fi
+done
