@@ -342,7 +342,10 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
 
   it('a large message is dead-lettered whole, for inspection', async () => {
     const data = randomBytes(100_000);
-    await broker.deadLetters.store('reward', 'no such problem', { subject: 'offbeat.test.x', data });
+    await broker.deadLetters.store('reward', 'no such problem', {
+      subject: 'offbeat.test.x',
+      data,
+    });
     for await (const letter of broker.deadLetters.read(stopping.signal)) {
       assert.deepEqual(Buffer.from(letter.data), data);
       stopping.abort();

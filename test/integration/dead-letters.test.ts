@@ -49,7 +49,11 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     const named = ticket({ ticketId: `train-0000000${order}`, order });
     const data = encode(RolloutGroup, rolloutGroup({ ticket: named }, length));
     const subject = broker.names.subjects.rollouts('actor-0');
-    return broker.deadLetters.store('reward', 'no such problem', { subject, data, msgId: `m-${order}` });
+    return broker.deadLetters.store('reward', 'no such problem', {
+      subject,
+      data,
+      msgId: `m-${order}`,
+    });
   };
   const buryNonsense = () => {
     const original = { subject: broker.names.subjects.tickets('eval'), data: Buffer.from('\xc1') };

@@ -216,7 +216,10 @@ for (const withTls of [false, true]) {
           group,
           sent('r'),
         );
-        await samples.deadLetters.store('actor', 'tried', { subject: 'x', data: new Uint8Array([1]) });
+        await samples.deadLetters.store('actor', 'tried', {
+          subject: 'x',
+          data: new Uint8Array([1]),
+        });
 
         assert.deepEqual(await taken(scores, 'rollouts', RolloutGroup), group);
         const scored = scoredGroup({ group });
