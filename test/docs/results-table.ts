@@ -49,6 +49,8 @@ const batches = [
 
 const ranks = ['8', '32', '128', '8, alpha 64', '128, alpha 64'];
 
+const windows = ['wait', 'drop', 'tokens', 'wait, bound 8'];
+
 const loops = [
   ...['default', 'adoption between groups', 're-read on adoption', 'no refill', 'replay 0.5'],
 ];
@@ -193,6 +195,52 @@ const tables: readonly ResultTable[] = [
         measures: ['solved'],
       })),
     ),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the tickets',
+    experiment: 'freshness',
+    head: ['tickets', 'solved', 'staleness', 'KL', 'effective samples'],
+    rows: ['at once', 'just in time'].map((tickets) => ({
+      label: tickets,
+      choice: { tickets },
+      measures: ['solved', 'staleness', 'KL', 'effective samples'],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the difference by tickets',
+    experiment: 'freshness',
+    isOfDifferences: true,
+    head: ['points more than at once', 'temperature 1'],
+    rows: [{ label: 'just in time', choice: { tickets: 'just in time' }, measures: ['solved'] }],
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the windows',
+    experiment: 'windows',
+    head: [
+      ...['window', 'solved', 'in 4 tries', 'staleness', 'masked tokens', 'groups lost'],
+      ...['length bias', 'KL'],
+    ],
+    rows: windows.map((window) => ({
+      label: window,
+      choice: { window },
+      measures: [
+        ...['solved', 'solved in 4 tries', 'staleness', 'masked tokens', 'groups lost'],
+        ...['length bias', 'KL'],
+      ],
+    })),
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the differences by window',
+    experiment: 'windows',
+    isOfDifferences: true,
+    head: ['points more than wait', 'temperature 1'],
+    rows: windows
+      .slice(1)
+      .map((window) => ({ label: window, choice: { window }, measures: ['solved'] })),
   },
   {
     page: 'docs/experiments.md',
