@@ -20,9 +20,9 @@ export class AdapterFiles {
 
   /**
    * @param mostBytes that the kept adapters have together, though the last one is kept whatever its size. Sessions of
-   *   the few newest policy versions are used side by side.
+   *   the few newest policy versions are used side by side. Reading a large one again takes little beside sampling with it.
    */
-  constructor(mostBytes = 128 * 2 ** 20) {
+  constructor(mostBytes = 40 * 2 ** 20) {
     this.#mostBytes = mostBytes;
   }
 

@@ -42,11 +42,12 @@ export const stopRanks = { learner: 0, workers: 1, backend: 2, nats: 3 };
 
 /**
  * For processes that compute with a model of the user's, which may be large. Once the C library has freed a block of some
- * megabytes it keeps later ones for itself; with this limit it gives back all that are larger. When SmolLM2-135M is
- * trained that saves 0.36 of 1.8 GB and costs 2 % more processor time.
+ * megabytes it keeps later ones for itself; with this limit it gives back all that are larger. And each thread keeps freed
+ * memory of its own, unless there are only two such stores. docs/performance.md says what both save.
  */
 function memoryEnvironment({ modelDir }: Pick<UpConfig, 'modelDir'>): Record<string, string> {
-  return modelDir === undefined ? {} : { MALLOC_MMAP_THRESHOLD_: String(2 ** 20) };
+  if (modelDir === undefined) return {};
+  return { MALLOC_MMAP_THRESHOLD_: String(2 ** 19), MALLOC_ARENA_MAX: '2' };
 }
 
 /** A checkpoint of a large model is uploaded before the learner ends. */

@@ -79,10 +79,17 @@ describe('the actors of a run', () => {
       const config = { ...UpConfig.parse({}), modelDir };
       const members = [backendMember(config, places), workerMembers(config, places).at(-1)!];
       const commands = await Promise.all(members.map(({ command }) => command()));
-      return commands.map(({ env }) => env?.['MALLOC_MMAP_THRESHOLD_']);
+      return commands.map(({ env }) => [
+        env?.['MALLOC_MMAP_THRESHOLD_'],
+        env?.['MALLOC_ARENA_MAX'],
+      ]);
     };
-    assert.deepEqual(await limits(), [undefined, undefined]);
-    assert.deepEqual(await limits('/models/large'), ['1048576', '1048576']);
+    const [unset, set] = [
+      [undefined, undefined],
+      ['524288', '2'],
+    ];
+    assert.deepEqual(await limits(), [unset, unset]);
+    assert.deepEqual(await limits('/models/large'), [set, set]);
   });
 
   it('the actors get --on-adoption, --in-flight-updates and --require-canary if these are given for the run', async () => {
