@@ -152,7 +152,8 @@ export abstract class EngineTwin implements AsyncDisposable {
 
   /** The bodies sent to a path. */
   sent(path: string): unknown[] {
-    return this.seen.filter((each) => each.path === path).map(({ body }) => body);
+    const bodies = this.seen.filter((each) => each.path === path).map(({ body }) => body);
+    return bodies.filter((body) => body !== undefined);
   }
 
   /** [twinVocabulary] the logprobs of the next token. */
