@@ -112,8 +112,14 @@ async function check(
   options: ConnectEngineOptions,
 ): Promise<Checked> {
   const { run, actor, log, signal } = options;
-  const { lacks, ...facts } = await orUnfit(server, server.probe(options, signal));
-  if (lacks.length > 0) log.warn({ url: server.url, lacks }, 'engine lacks optional parts');
+  const { endsCalls, ...facts } = await orUnfit(server, server.probe(options, signal));
+  if (!endsCalls) {
+    const remedy = 'use vLLM 0.32 or newer';
+    log.warn(
+      { url: server.url, remedy },
+      'engine goes on with calls that are given up for a while',
+    );
+  }
   const unknown = unknownIn(await server.metrics(metricsMs, signal));
   if (unknown.length > 0) {
     const remedy =

@@ -91,7 +91,7 @@ export const remedies = {
   engineTemperature:
     'start it with --logprobs-mode processed_logprobs (SGLang: without SGLANG_RETURN_ORIGINAL_LOGPROB), unless the temperature of the run is 1',
   engineAbort:
-    'nothing is lost by it; a newer release of vLLM ends such calls at once, which leaves more room for those in use',
+    'use vLLM 0.32 or newer, which ends such calls at once; nothing is lost without it but time of the engine',
   engineSlotsUnknown:
     'vLLM says it after the first call with an adapter; behind a proxy give it to the actor as --engine-max-loras',
   engineSlotsFew:

@@ -42,8 +42,8 @@ export const stopRanks = { learner: 0, workers: 1, backend: 2, nats: 3 };
 
 /**
  * For processes that compute with a model of the user's, which may be large. Once the C library has freed a block of some
- * megabytes it keeps later ones for itself; with this limit it gives back all that are larger. And each thread keeps freed
- * memory of its own, unless there are only two such stores. docs/performance.md says what both save.
+ * megabytes it keeps later ones for itself; with this limit it gives back all that are larger. It also keeps freed memory apart
+ * for each thread, unless all threads must share two arenas. docs/performance.md says what both save.
  */
 function memoryEnvironment({ modelDir }: Pick<UpConfig, 'modelDir'>): Record<string, string> {
   if (modelDir === undefined) return {};

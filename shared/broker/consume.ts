@@ -83,7 +83,7 @@ export async function consume<S extends z.ZodType>(
     const identity = `${seq} ${timestampNanos}`;
     if (deliveryCount > 1) redelivered.inc({ stage });
     if (countsDeliveries[source] && deliveryCount > maxTries) {
-      // The handler could not report an error: its process died each time.
+      // No handler reported an error: its process died, or stopped and returned the message.
       return settlement.dead(
         `no consumer settled it: each died or was stopped (${deliveryCount - 1} deliveries)`,
       );

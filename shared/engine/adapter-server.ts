@@ -69,8 +69,7 @@ export interface EngineNeed {
 export interface ServerFacts {
   readonly version: string | undefined;
   readonly maxContext: number | undefined; // tokens of prompt and answer together
-  /** What it lacks and a run can do without, each with its consequence. */
-  readonly lacks: readonly string[];
+  readonly endsCalls: boolean; // as soon as an actor asks for it
 }
 
 /** A PEFT adapter in a folder. Its name is never used for another adapter. */

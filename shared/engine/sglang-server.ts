@@ -77,7 +77,7 @@ export class SglangServer implements AdapterServer {
     if (problem !== undefined) problems.push(problem);
     const version = info.version;
     if (problems.length > 0) throw unfit(`SGLang ${version ?? ''} at ${this.url}`, problems);
-    return { version, maxContext: base?.max_model_len ?? info.context_length, lacks: [] };
+    return { version, maxContext: base?.max_model_len ?? info.context_length, endsCalls: true };
   }
 
   async adapterSlots(signal: AbortSignal): Promise<number | undefined> {

@@ -84,8 +84,7 @@ export class VllmServer implements AdapterServer {
       await this.#samplingProblem(base.id, need, signal),
     ].filter((problem) => problem !== undefined);
     if (problems.length > 0) throw unfit(`vLLM ${version} at ${this.url}`, problems);
-    const lacks = (await this.#canAbort(signal)) ? [] : [noAbort];
-    return { version, maxContext: base.max_model_len, lacks };
+    return { version, maxContext: base.max_model_len, endsCalls: await this.#endsCalls(signal) };
   }
 
   /** By a development route, or by a metric that exists once a call has used an adapter. */
@@ -229,8 +228,8 @@ export class VllmServer implements AdapterServer {
     }
   }
 
-  /** Whether it has the route that ends calls: asked by a method that the route does not have. */
-  async #canAbort(signal: AbortSignal): Promise<boolean> {
+  /** Whether it has the route that ends calls, as from 0.32 on: asked by a method that the route does not have. */
+  async #endsCalls(signal: AbortSignal): Promise<boolean> {
     const request = { method: 'GET', path: abortPath, limitMs: quickMs } as const;
     try {
       await this.http.text(request, signal);
@@ -269,7 +268,6 @@ export class VllmServer implements AdapterServer {
 }
 
 const abortPath = '/inference/v1/abort_requests';
-const noAbort = `it has no ${abortPath}, as before vLLM 0.32: a call that is given up is drawn until vLLM notices its closed connection`;
 
 type Choice = z.output<typeof Choice>;
 

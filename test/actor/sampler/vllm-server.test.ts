@@ -252,6 +252,18 @@ describe('what is checked of an engine at the start', () => {
     assert.match(await refusal('vllm', {}, { maxLoras: 5 }), /--engine-max-loras is 5/);
   });
 
+  it('an engine that cannot be told to end calls is used, with a warning', async () => {
+    await using twin = await VllmTwin.start({ abortsCalls: false });
+    const lines: { msg: string; remedy?: string }[] = [];
+    const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line) as never) });
+    await using _opened = await openEngine([twin.url], { log });
+    const warned = lines.filter(({ msg }) => msg.startsWith('engine goes on with calls'));
+    assert.deepEqual(
+      warned.map(({ remedy }) => remedy),
+      ['use vLLM 0.32 or newer'],
+    );
+  });
+
   it('the smallest of several engines decides the slots and the context', async () => {
     await using large = await VllmTwin.start({ slots: 9, maxContext: 100 });
     await using small = await VllmTwin.start({ slots: 7, maxContext: 50 });

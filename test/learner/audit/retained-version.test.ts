@@ -1,59 +1,41 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { RetainedVersion } from '../../../learner/audit/retained-version.js';
-import { unweightedDatum } from '../../../learner/step/datums.js';
-import { startLocalBackend } from '../../../local-backend/local-backend.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
+import type { TrainingRun } from '../../../shared/tinker/training-run.js';
+import {
+  apiKey,
+  imitation,
+  modelName,
+  startOn,
+  tinyModel,
+} from '../../local-backend/running-backend.js';
 import { gate, silent } from '../../support/broker.js';
-import { tinyModel } from '../../support/tiny-model.js';
+import { adam } from '../../support/two-steps.js';
 
 const text = Int32Array.of(3, 1, 4, 1, 5, 9, 2, 6);
-const adam = {
-  learningRate: 0.1,
-  beta1: 0.9,
-  beta2: 0.95,
-  eps: 1e-8,
-  weightDecay: 0,
-  gradClipNorm: 0,
-};
 
 describe(
   'the version whose weights a backend without a sampler keeps for the audit',
   { timeout: 120_000 },
   () => {
     const opened: AsyncDisposable[] = [];
-    let folder: string;
     let client: TinkerClient;
-    const model = { baseModel: 'tiny', rank: 4, seed: 1 };
+    const model = { baseModel: modelName, rank: 4, seed: 1 };
     before(async () => {
       const directory = await tinyModel(1, { maxPositions: 64 });
-      folder = await mkdtemp(join(tmpdir(), 'offbeat-retained-'));
-      const backend = await startLocalBackend({
-        ...{ host: '127.0.0.1', port: 0, apiKey: 'tml-x', modelName: 'tiny' },
-        ...{ modelDir: directory.path, checkpointDir: folder, threads: 1, log: silent },
-      });
+      const backend = await startOn(directory.path);
       const { signal } = new AbortController();
-      client = await TinkerClient.connect({
-        ...{ baseUrl: backend.url, apiKey: 'tml-x', log: silent, signal },
-      });
+      client = await TinkerClient.connect({ baseUrl: backend.url, apiKey, log: silent, signal });
       opened.push(client, backend, directory);
     });
     after(async () => {
       for (const each of opened) await each[Symbol.asyncDispose]();
-      await rm(folder, { recursive: true });
     });
 
     /** Trains a step and saves the weights for training and for sampling. */
-    async function step(run: Awaited<ReturnType<TinkerClient['createLoraModel']>>, name: string) {
-      const datum = unweightedDatum(text.slice(0, 1), text.slice(1));
-      const weighted = {
-        ...datum,
-        inputs: { ...datum.inputs, weights: new Float32Array(text.length - 1).fill(1) },
-      };
-      await run.forwardBackward([weighted], 'cross_entropy', {});
+    async function step(run: TrainingRun, name: string) {
+      await run.forwardBackward([imitation([...text])], 'cross_entropy', {});
       await run.optimStep(adam);
       const [state, weights] = [run.saveState(name), run.saveWeightsForSampler(`policy-${name}`)];
       return { state, session: await client.createSamplingSession(await weights) };
