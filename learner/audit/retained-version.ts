@@ -47,7 +47,6 @@ export class RetainedVersion {
         await this.#run.loadState(path, { optimizer: false });
         this.#version = version;
       } catch (caught) {
-        this.#run = undefined; // a run refuses what follows a failure
         log.warn({ version, reason: errorText(caught) }, 'version not loaded for the audit');
       }
     });

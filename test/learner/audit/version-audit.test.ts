@@ -139,6 +139,19 @@ describe('the audit of the version that a group names', () => {
     );
   });
 
+  it('of a group that several versions sampled, the rollouts of the retained one are compared', async () => {
+    const all = Array.from({ length: 10 }, (_, version) => version);
+    const { audit, asked, deceits } = auditing(undefined, { without: all, retains: 6 });
+    const [one] = group(0.01, [[6, 3]]).rollouts;
+    const other = { ...one!, versions: [[5, 3]] as Rollout['versions'] };
+    for (let i = 0; i < 2; i++) await audit.consider({ ...group(0), rollouts: [one!, other] });
+    assert.deepEqual(
+      asked.map(({ version }) => version),
+      [6, 6, 6], // its canary, and a rollout of each group
+    );
+    assert.equal(deceits.length, 1);
+  });
+
   it('more groups of a retained version are compared, so that the share of all groups is the same', async () => {
     const all = Array.from({ length: 10 }, (_, version) => version);
     const { audit, asked } = auditing(undefined, { share: 0.01, without: all, retains: 4 });
