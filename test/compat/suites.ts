@@ -19,6 +19,9 @@ import { testCanaryFaults } from './vllm/faults.js';
 import { testLargeAdapters } from './vllm/large-adapter.js';
 import { testVllm } from './vllm/training.js';
 
+/** Whether a Python with vLLM is named, so that none need be installed. */
+const hasVllm = (process.env['OFFBEAT_VLLM_PYTHON'] ?? '') !== '';
+
 /**
  * What `npm run test:compat` runs, in this order. A new suite is one entry: its name, what it
  * proves, and what runs it. Programs in Python report their checks as lines of JSON (runPython).
@@ -100,12 +103,14 @@ export const suites: readonly Suite[] = [
     proves:
       'an actor refuses a real vLLM that samples with other weights or another temperature than it should',
     run: testCanaryFaults,
+    needsPython: !hasVllm,
     limitMinutes: 40,
   },
   {
     name: 'vllm-adapter',
     proves: 'a version with an adapter of 130 MB is loaded by vLLM 1.5 s after its manifest',
     run: testLargeAdapters,
+    needsPython: !hasVllm,
     limitMinutes: 40,
   },
   {

@@ -58,8 +58,10 @@ def main() -> None:
     model, made = model_directory(options, work)
     brought = [wheel.name for wheel in sorted((BUNDLE / "wheels").glob("*.whl"))]
     report = {"machine": machine, "brought": brought, "model": describe_model(model, made), "runs": {}}
-    samplers = ["tinker", *(["vllm"] if use_vllm(options, machine) else [])]
+    samplers = samplers_of(options, machine)
     failures = []
+    if options.canary_faults is not None:
+        report["canaryFaults"] = canary_faults(options, work, machine)
     for sampler in samplers:
         print(f"training {options.steps} steps, actors sample with {sampler}", flush=True)
         try:
@@ -94,9 +96,13 @@ def parse_options() -> argparse.Namespace:
     add("--group-size", type=int, default=8, help="answers to a prompt")
     add("--max-tokens", type=int, help="longest answer (default: 128, and 24 for the embedded model)")
     add("--lora-rank", type=int, default=32, help="of the adapter")
+    add("--learning-rate", type=float, help="of the steps (default: that of Offbeat for the width of the model)")
     add("--micro-batch-size", type=int, default=16, help="sequences in one pass of TuFT")
     add("--actors", type=int, default=2, help="actor processes")
-    add("--vllm", choices=("auto", "no"), default="auto", help="also sample with vLLM, if it is installed")
+    add("--adapter-dtype", choices=("fp32", "bf16"), default="fp32", help="of the adapters that actors elsewhere fetch")
+    add("--vllm", choices=("auto", "no", "only"), default="auto", help="sample with vLLM too, if it is installed; or not at all; or with nothing else")
+    add("--warm-up", type=int, metavar="STEPS", help="first train this many steps on solutions of the task, 64 in each, go on from there and measure what is solved")
+    add("--canary-faults", metavar="CLASSES", help="first have an actor look for faults in vLLM that serves the embedded model in these classes, such as fp32,bf16,fp8")
     add("--minutes", type=float, default=30, help="time limit of each run")
     add("--work", type=Path, default=Path("gpu-test-work"), help="folder for models, checkpoints and logs; emptied first")
     add("--out", type=Path, default=Path("gpu-report.json"), help="the report")
@@ -233,8 +239,22 @@ def describe_model(folder: Path, made: str | None) -> dict:
 # One training run
 
 
-def use_vllm(options: argparse.Namespace, machine: dict) -> bool:
-    return options.vllm == "auto" and machine["packages"]["vllm"] is not None and machine["gpu"] is not None
+def samplers_of(options: argparse.Namespace, machine: dict) -> list[str]:
+    has_vllm = machine["packages"]["vllm"] is not None and machine["gpu"] is not None
+    if options.vllm == "only":
+        return ["vllm"]
+    return ["tinker", "vllm"] if has_vllm and options.vllm == "auto" else ["tinker"]
+
+
+def canary_faults(options: argparse.Namespace, work: Path, machine: dict) -> list[str]:
+    """What `npm run test:compat -- vllm-faults` says here, line by line."""
+    command = [NODE, OFFBEAT / "dist/test/compat/main.js", "vllm-faults"]
+    env = environment(OFFBEAT_VLLM_PYTHON=sys.executable, VLLM_RELEASE=machine["packages"]["vllm"],
+                      VLLM_CLASSES=options.canary_faults, VLLM_FLAGS="--gpu-memory-utilization=0.2")
+    log = work / "canary-faults.log"
+    with log.open("wb") as output:
+        subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=work, check=False)
+    return log.read_text().splitlines()
 
 
 def measure(options: argparse.Namespace, work: Path, model: Path, made: str | None, sampler: str, machine: dict) -> dict:
@@ -248,11 +268,16 @@ def measure(options: argparse.Namespace, work: Path, model: Path, made: str | No
         if sampler == "vllm":
             engine = ending.enter_context(start_vllm(options, work, model, machine["packages"]["vllm"]))
             memory.watch("vllm", engine.process.pid)
+        warmed = train_on_solutions(options, work, model, tuft, engine) if options.warm_up else None
         seconds = train(options, work, model, made, tuft, engine)
         adapter = download_adapter(tuft)
     steps = [json.loads(line) for line in (work / "runs/gpu/metrics.jsonl").read_text().splitlines()]
     summary = json.loads((work / "runs/gpu/summary.json").read_text())
-    return {"figures": figures(steps, summary, adapter, memory, seconds), "steps": steps, "summary": summary}
+    run = {"figures": figures(steps, summary, adapter, memory, seconds), "steps": steps, "summary": summary}
+    if warmed is not None:
+        run["figures"]["warmUpSeconds"] = warmed
+        run["evaluations"] = [json.loads(line) for line in (work / "runs/gpu/evals.jsonl").read_text().splitlines()]
+    return run
 
 
 class Server:
@@ -316,28 +341,54 @@ def start_vllm(options: argparse.Namespace, work: Path, model: Path, release: st
     return Server(command, port, "", work / "vllm.log", env, "/health", 1200)
 
 
+def train_on_solutions(options: argparse.Namespace, work: Path, model: Path, tuft: Server, engine: Server | None) -> float:
+    """Runs `offbeat sft`. @returns its seconds."""
+    examples = 64
+    return offbeat(options, work, tuft, "sft", [
+        "--run=warm", *shared_flags(options, work, model, tuft, engine), "--data=solver", "--actors=1",
+        f"--train-size={examples * options.warm_up}", f"--batch-examples={examples}", f"--max-steps={options.warm_up}",
+        "--eval-problems=0", "--keep-every-steps=10000"])
+
+
 def train(options: argparse.Namespace, work: Path, model: Path, made: str | None, tuft: Server,
           engine: Server | None) -> float:
     """Runs `offbeat up`. @returns its seconds."""
+    # A model that solves nothing, or everything, has groups of equal rewards: they are kept, or the run would end without a step.
+    task = [] if options.warm_up else ["--zero-variance=train"]
+    # All rewards of a random model are equal: the entropy bonus alone moves its weights.
+    task += ["--entropy-bonus=0.001"] if made else []
+    # The entropy is held as in docs/experiments/smollm2.sh.
+    evaluated = ["--from=warm", "--eval-problems=256", "--eval-samples=4", "--eval-every-versions=20",
+                 "--entropy-bonus=0.05", "--entropy-target=0.35"] if options.warm_up else ["--eval-problems=0"]
+    return offbeat(options, work, tuft, "up", [
+        "--run=gpu", *shared_flags(options, work, model, tuft, engine), *task, *evaluated,
+        f"--max-steps={options.steps}", f"--groups-per-batch={options.groups_per_batch}",
+        f"--group-size={options.group_size}", "--num-minibatches=1", f"--adapter-dtype={options.adapter_dtype}",
+        f"--actors={1 if engine else options.actors}", "--stop-reward-share=0",
+        # Low enough that half of the steps wait for answers of newer versions.
+        f"--max-steps-off-policy={max(0, min(4, options.steps // 2 - 1))}"])
+
+
+def shared_flags(options: argparse.Namespace, work: Path, model: Path, tuft: Server, engine: Server | None) -> list:
     is_embedded = model == EMBEDDED
     longest = options.max_tokens or (24 if is_embedded else 128)
     sampler = ["--sampler=tinker"] if engine is None else ["--sampler=vllm", f"--engine-url={engine.url}"]
-    # A model that solves nothing, or everything, has groups of equal rewards: they are kept, or the run would end without a step.
-    task = ["--zero-variance=train", *([] if is_embedded else ["--prompt-style=fewshot"])]
-    # All rewards of a random model are equal: the entropy bonus alone moves its weights.
-    task += ["--entropy-bonus=0.001"] if made else []
-    command = [NODE, OFFBEAT / "dist/cli/cli.js", "up", "--run=gpu", f"--runs-dir={work / 'runs'}",
-               f"--backend-url={tuft.url}", f"--model-dir={model}", "--model-name=model", *sampler, *task,
-               f"--max-steps={options.steps}", f"--groups-per-batch={options.groups_per_batch}",
-               f"--group-size={options.group_size}", "--num-minibatches=1", f"--max-tokens={longest}",
-               f"--lora-rank={options.lora_rank}", "--ready-seconds=600", "--eval-problems=0", "--no-dashboard", "--json",
-               f"--actors={1 if engine else options.actors}", "--gpus-trainer=1", "--stop-reward-share=0",
-               # Low enough that half of the steps wait for answers of newer versions.
-               f"--max-steps-off-policy={max(0, min(4, options.steps // 2 - 1))}"]
+    style = "compact" if options.warm_up else "fewshot"
+    # As in docs/experiments/smollm2.sh.
+    numbers = ["--numbers=3", "--max-number=30", "--max-target=100", "--test-size=1024"] if options.warm_up else []
+    return [f"--runs-dir={work / 'runs'}", f"--backend-url={tuft.url}", f"--model-dir={model}", "--model-name=model",
+            *sampler, *([] if is_embedded else [f"--prompt-style={style}"]), *numbers, f"--max-tokens={longest}",
+            f"--lora-rank={options.lora_rank}", "--ready-seconds=600", "--no-dashboard", "--json", "--gpus-trainer=1",
+            *([] if options.learning_rate is None else [f"--learning-rate={options.learning_rate}"])]
+
+
+def offbeat(options: argparse.Namespace, work: Path, tuft: Server, command: str, flags: list) -> float:
+    """@returns the seconds of a command. @raises RunFailed if it does not end with 0."""
     began = time.monotonic()
-    log = work / "offbeat.log"
+    log = work / f"offbeat-{command}.log"
     with log.open("wb") as output:
-        done = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=work, start_new_session=True,
+        done = subprocess.Popen([NODE, OFFBEAT / "dist/cli/cli.js", command, *flags], stdout=output,
+                                stderr=subprocess.STDOUT, cwd=work, start_new_session=True,
                                 env=environment(TINKER_API_KEY=tuft.key))
         try:
             code = done.wait(options.minutes * 60)
@@ -348,7 +399,7 @@ def train(options: argparse.Namespace, work: Path, model: Path, made: str | None
                 os.killpg(done.pid, signal.SIGTERM)
                 done.wait()
     if code != 0:
-        raise RunFailed(f"the training ended with exit code {code}; the end of {log}:\n{log.read_text()[-3000:]}\n"
+        raise RunFailed(f"offbeat {command} ended with exit code {code}; the end of {log}:\n{log.read_text()[-3000:]}\n"
                         f"and of {tuft.log}:\n{tuft.log.read_text()[-3000:]}")
     return time.monotonic() - began
 

@@ -152,7 +152,6 @@ async function copyProgram(target: string): Promise<void> {
 }
 
 function isNeeded(path: string, part: string): boolean {
-  if (path.startsWith('dist/test')) return false;
   if (path.slice(part.length).startsWith('/node_modules')) return false; // listed by itself
   return !leftOut.some((pattern) => pattern.test(path));
 }

@@ -25,7 +25,7 @@ import { silent } from '../../support/broker.js';
 import { type PassedRequest, RecordingProxy } from '../../support/recording-proxy.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';
 import { PublishedAdapters } from './published-adapters.js';
-import { VllmProcess, vllmPython } from './vllm-process.js';
+import { chosenClasses, served, VllmProcess, vllmPython } from './vllm-process.js';
 
 const versions = Number(process.env['VLLM_VERSIONS'] ?? 12);
 const groups = 16;
@@ -61,7 +61,7 @@ interface Found {
 /**
  * Puts faults between the actor and a real vLLM, in float32 and in bfloat16, by a proxy that changes requests and by
  * wrong adapters, and counts at how many versions of a trained policy the actor's own canary check refuses to sample. Only
- * float32 must catch them all; what bfloat16 misses is a result.
+ * float32 must catch them all; what a coarser class misses is a result.
  */
 export async function testCanaryFaults(context: SuiteContext): Promise<void> {
   if (context.isShort) throw new UserError('vLLM takes minutes to install and to start');
@@ -77,27 +77,27 @@ export async function testCanaryFaults(context: SuiteContext): Promise<void> {
     canaries: await canariesOf(setting),
     longCanaries: await canariesOf({ ...setting, texts: longTexts(setting) }),
   };
-  for (const arithmetic of ['fp32', 'bf16'] as const) {
-    const dtype = arithmetic === 'fp32' ? 'float32' : 'bfloat16';
-    await using server = await VllmProcess.start(python, signal, { dtype });
+  for (const arithmetic of chosenClasses('fp32,bf16')) {
+    await using server = await VllmProcess.start(python, signal, served[arithmetic]);
     const tried = (fault: Fault, as: Arithmetic = arithmetic) =>
       tryFault(policies, { fault, arithmetic: as, url: server.url, signal });
     const honest = await tried({ what: 'nothing' });
-    note(`  vLLM in ${dtype}, no fault: ${largestOf(honest)}`);
-    report(atMost(`false alarms in ${dtype}, of ${versions}`, refusedOf(honest), 0));
+    note(`  vLLM in ${arithmetic}, no fault: ${largestOf(honest)}`);
+    report(atMost(`false alarms in ${arithmetic}, of ${versions}`, refusedOf(honest), 0));
     for (const fault of faultsOf(policies)) {
       const found = await tried(fault);
-      note(`  vLLM in ${dtype}, ${fault.what}: ${smallestOf(found)}`);
+      note(`  vLLM in ${arithmetic}, ${fault.what}: ${smallestOf(found)}`);
       if (arithmetic !== 'fp32') continue;
-      const what = `${fault.what}, in ${dtype}: caught of ${versions}`;
+      const what = `${fault.what}, in ${arithmetic}: caught of ${versions}`;
       report(atLeast(what, refusedOf(found), versions));
     }
-    if (arithmetic === 'fp32') continue;
-    const claimed = await tried({ what: 'bfloat16 claimed as float32' }, 'fp32');
-    note(`  bfloat16 claimed as float32: ${smallestOf(claimed)}`);
-    report(
-      atLeast(`bfloat16 claimed as float32: caught of ${versions}`, refusedOf(claimed), versions),
-    );
+    for (const finer of finerThan[arithmetic]) {
+      const what = `${arithmetic} claimed as ${finer}`;
+      const claimed = await tried({ what }, finer);
+      note(`  ${what}: ${smallestOf(claimed)}`);
+      if (finer !== 'fp32') continue;
+      report(atLeast(`${what}: caught of ${versions}`, refusedOf(claimed), versions));
+    }
     const gaps = await groupGaps(policies, server.url, signal);
     note(`  mean difference of a group's logprobs from the trainer's, in nats a token:`);
     note(`    of the version that it names: at most ${figure(Math.max(...gaps.own))}`);
@@ -105,6 +105,13 @@ export async function testCanaryFaults(context: SuiteContext): Promise<void> {
     note(`    of the base: at least ${figure(Math.min(...gaps.base))}`);
   }
 }
+
+/** The classes that it may claim to be of, and is not. */
+const finerThan: Readonly<Record<Arithmetic, readonly Arithmetic[]>> = {
+  fp32: [],
+  bf16: ['fp32'],
+  fp8: ['bf16', 'fp32'],
+};
 
 /** Versions of a policy with their canaries, and those of another run. */
 interface Policies {

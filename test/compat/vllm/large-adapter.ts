@@ -5,19 +5,21 @@ import { CanaryCheck } from '../../../actor/canary-check.js';
 import { PolicyFollower } from '../../../actor/policy-follower.js';
 import { connectEngine } from '../../../actor/sampler/connect-engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import type { Arithmetic } from '../../../shared/base/arithmetic.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
 import { type Adapter, createAdapter, encodeAdapter } from '../../../shared/model/lora.js';
 import { readModelDirectory } from '../../../shared/model/model-directory.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { loadTokenizer } from '../../../shared/model/tokenizer.js';
+import { compareCanary } from '../../../shared/rl/canary.js';
 import { NatsServer } from '../../support/nats-server.js';
 import { brokerOn, silent } from '../../support/broker.js';
 import { manifest } from '../../actor/values.js';
 import { canaryOf, type CanarySetting } from '../../bench/canary-policies.js';
 import { smolLm2 } from '../smollm2.js';
 import { atMost, type SuiteContext } from '../suite.js';
-import { VllmProcess, vllmPython } from './vllm-process.js';
+import { chosenClasses, served, VllmProcess, vllmPython } from './vllm-process.js';
 
 const rank = Number(process.env['VLLM_LARGE_RANK'] ?? 106); // 130 MB in float32 with SmolLM2-135M
 const versions = Number(process.env['VLLM_LOADS'] ?? 20);
@@ -35,9 +37,13 @@ const sentences = [
 
 /**
  * Times the adoption of versions with large adapters, from the manifest to the first token, and each part of it: a real nats-server,
- * the actor's own follower, loader, sampler and canary check, and a real vLLM.
+ * the actor's own follower, loader, sampler and canary check, and a real vLLM, in float32 or in the classes of VLLM_CLASSES.
  */
 export async function testLargeAdapters(context: SuiteContext): Promise<void> {
+  for (const arithmetic of chosenClasses('fp32')) await timeAdoption(context, arithmetic);
+}
+
+async function timeAdoption(context: SuiteContext, arithmetic: Arithmetic): Promise<void> {
   const { note, report } = context;
   const python = await vllmPython(context);
   const modelDir = await smolLm2(context);
@@ -45,7 +51,10 @@ export async function testLargeAdapters(context: SuiteContext): Promise<void> {
   const { config: model } = directory;
   await using scope = new TaskScope(context.signal);
   const { signal } = scope;
-  await using server = await VllmProcess.start(python, signal, { modelDir, rank: 128 });
+  await using server = await VllmProcess.start(python, signal, {
+    ...served[arithmetic],
+    ...{ modelDir, rank: 128 },
+  });
   await using nats = await NatsServer.start();
   await using broker = await brokerOn(nats);
   await broker.ensureRun({ trainTickets: 8, evalTickets: 8 });
@@ -65,7 +74,20 @@ export async function testLargeAdapters(context: SuiteContext): Promise<void> {
   const sampler = new EngineSampler(engine, {
     ...{ tokenizer, concurrency: 1, segmentTokens: 0, log: silent },
   });
-  const canaries = new CanaryCheck(sampler, 'fp32');
+  const check = new CanaryCheck(sampler, arithmetic);
+  const differences: ReturnType<typeof compareCanary>[] = [];
+  const canaries: Pick<CanaryCheck, 'require'> = {
+    require: (published, score, ...rest) =>
+      check.require(
+        published,
+        async (asked, ending) => {
+          const scores = await score(asked, ending);
+          differences.push(compareCanary(published.canary!.logprobs, scores, asked.band));
+          return scores;
+        },
+        ...rest,
+      ),
+  };
   const follower = new PolicyFollower({ store: broker.policy, sampler, canaries, log: silent });
   scope.start((ending) => follower.follow(ending));
 
@@ -101,6 +123,13 @@ export async function testLargeAdapters(context: SuiteContext): Promise<void> {
   }
   scope.abort();
   const [median, most] = [0.5, 0.99].map((q) => quantileOf(seconds, q));
+  const [largest, mean] = [
+    differences.map((one) => one.difference),
+    differences.map((one) => one.mean),
+  ].map((found) => Math.max(...found).toPrecision(3));
+  note(
+    `  ${arithmetic}: canaries differ by at most ${largest} nats, on average by at most ${mean}`,
+  );
   note(
     `  manifest to first token of ${versions} versions: median ${median!.toFixed(2)} s, 99 % ${most!.toFixed(2)} s; load average ${loadavg()[0]!.toFixed(0)}`,
   );

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../../../cli/processes/free-port.js';
 import { runCommand } from '../../../cli/run-command.js';
+import { type Arithmetic, arithmetics } from '../../../shared/base/arithmetic.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { cacheFolder } from '../../../shared/base/package-root.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
@@ -19,6 +20,8 @@ const firstWithScaleOut = 30; // 0.30
 /** Builds for CUDA that break the import, where vLLM runs on a CPU. */
 const unwanted = ['torchvision', 'torchaudio', 'torchcodec'];
 const installMs = 1_200_000;
+/** More flags, separated by spaces, for a vLLM on a GPU: `--gpu-memory-utilization=0.1`. */
+const moreFlags = (process.env['VLLM_FLAGS'] ?? '').split(' ').filter((flag) => flag !== '');
 
 /**
  * A Python that has vLLM: the one named by OFFBEAT_VLLM_PYTHON, else one in the project's cache.
@@ -61,6 +64,25 @@ export interface VllmOptions {
   readonly rank: number; // the largest of its adapters
   readonly maxLength: number; // tokens
   readonly dtype: 'float32' | 'bfloat16';
+  readonly quantization?: 'fp8'; // of the weights, made as they are loaded; needs a GPU
+}
+
+/** How vLLM serves a class of arithmetic. */
+export const served: Readonly<Record<Arithmetic, Partial<VllmOptions>>> = {
+  fp32: { dtype: 'float32' },
+  bf16: { dtype: 'bfloat16' },
+  fp8: { dtype: 'bfloat16', quantization: 'fp8' },
+};
+
+/** `VLLM_CLASSES=bf16,fp8` chooses others than a suite's own. */
+export function chosenClasses(own: string): Arithmetic[] {
+  return (process.env['VLLM_CLASSES'] ?? own).split(',').map((name) => {
+    const known = arithmetics.find((one) => one === name);
+    if (known === undefined) {
+      throw new UserError(`VLLM_CLASSES has ${name}: expected some of ${arithmetics.join(', ')}`);
+    }
+    return known;
+  });
 }
 
 const shippedModel: VllmOptions = {
@@ -96,7 +118,7 @@ export class VllmProcess implements AsyncDisposable {
 
   /** Starts it, or starts it again; resolves once it answers. */
   async start(): Promise<void> {
-    const { modelDir, rank, maxLength, dtype } = this.options;
+    const { modelDir, rank, maxLength, dtype, quantization } = this.options;
     const flags = [
       ...['--host=127.0.0.1', `--port=${this.port}`, '--served-model-name=base'],
       ...[`--dtype=${dtype}`, `--max-model-len=${maxLength}`, '--block-size=32'],
@@ -104,6 +126,8 @@ export class VllmProcess implements AsyncDisposable {
       ...(Number(version.split('.')[1]) >= firstWithScaleOut ? ['--enable-scale-out'] : []),
       ...['--enable-lora', '--max-loras=6', `--max-lora-rank=${rank}`],
       '--logprobs-mode=processed_logprobs',
+      ...(quantization === undefined ? [] : [`--quantization=${quantization}`]),
+      ...moreFlags,
     ];
     const module = ['-m', 'vllm.entrypoints.cli.main', 'serve', modelDir];
     const child = spawn(this.python, [...module, ...flags], {
