@@ -159,5 +159,9 @@ function scoreOf(token: number, answers: readonly Shown[]): { logprob: number; i
   if (top === undefined) return { logprob: boundOfUndrawn(draws), isBound: true };
   const at = top.tokens.findIndex((shown, i) => shown === token && top.logprobs[i] !== noLogprob);
   if (at !== -1) return { logprob: top.logprobs[at]!, isBound: false };
-  return { logprob: Math.min(...top.logprobs.filter((each) => each !== noLogprob)), isBound: true };
+  // vLLM shows the drawn token among the most probable ones, however improbable it is.
+  const probable = top.logprobs.filter(
+    (each, i) => each !== noLogprob && top.tokens[i] !== answers[0]!.tokens[0],
+  );
+  return { logprob: probable.length === 0 ? 0 : Math.min(...probable), isBound: true };
 }

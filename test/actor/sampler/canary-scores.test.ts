@@ -53,6 +53,26 @@ describe('the scores of a sampler that cannot be given tokens', () => {
     assert.deepEqual(scores.isBound, [false, true], 'a token that is not shown is below all shown');
   });
 
+  it('the drawn token, which vLLM shows among the most probable ones however improbable it is, bounds no other', async () => {
+    const top = [
+      [1, -9],
+      [7, -0.5],
+      [8, -2.5],
+    ] as const;
+    const improbable = () => Promise.resolve([answer(1, -9, top)]);
+    const { logprobs, isBound } = await scoresByAnswers(canary, 3, improbable);
+    assert.deepEqual(
+      [[...logprobs], isBound],
+      [
+        [-2.5, -2.5],
+        [true, true],
+      ],
+    );
+    const alone = () => Promise.resolve([answer(1, -9, [[1, -9]])]);
+    const bounds = await scoresByAnswers(canary, 1, alone);
+    assert.deepEqual([...bounds.logprobs], [0, 0], 'no logprob is above 0');
+  });
+
   it('a token 0 that stands for nothing is not taken for the token 0 of the canary', async () => {
     const zero = {
       ...canary,
@@ -61,10 +81,11 @@ describe('the scores of a sampler that cannot be given tokens', () => {
     };
     const top = [
       [7, -0.5],
+      [8, -1.5],
       [0, noLogprob],
     ] as const;
-    const scores = await scoresByAnswers(zero, 2, () => Promise.resolve([answer(7, -0.5, top)]));
-    assert.deepEqual([[...scores.logprobs], scores.isBound], [[-0.5], [true]]);
+    const scores = await scoresByAnswers(zero, 3, () => Promise.resolve([answer(7, -0.5, top)]));
+    assert.deepEqual([[...scores.logprobs], scores.isBound], [[-1.5], [true]]);
   });
 
   it('the scores come from many draws, where the sampler shows only what it draws', async () => {
