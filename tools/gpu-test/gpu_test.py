@@ -101,6 +101,8 @@ def parse_options() -> argparse.Namespace:
     add("--actors", type=int, default=2, help="actor processes")
     add("--adapter-dtype", choices=("fp32", "bf16"), default="fp32", help="of the adapters that actors elsewhere fetch")
     add("--vllm", choices=("auto", "no", "only"), default="auto", help="sample with vLLM too, if it is installed; or not at all; or with nothing else")
+    add("--sampler-class", choices=("fp32", "bf16", "fp8"), help="of the actors' arithmetic, by which versions are proven")
+    add("--vllm-flags", default="", help="more flags for vLLM, such as --enforce-eager")
     add("--warm-up", type=int, metavar="STEPS", help="first train this many steps on solutions of the task, 64 in each, go on from there and measure what is solved")
     add("--canary-faults", metavar="CLASSES", help="first have an actor look for faults in vLLM that serves the embedded model in these classes, such as fp32,bf16,fp8")
     add("--minutes", type=float, default=30, help="time limit of each run")
@@ -262,12 +264,13 @@ def measure(options: argparse.Namespace, work: Path, model: Path, made: str | No
     work.mkdir(parents=True)
     with contextlib.ExitStack() as ending:
         memory = ending.enter_context(Memory())
+        # Both start at once: each takes a minute on its own.
         tuft = ending.enter_context(start_tuft(options, work, model, with_sampling=sampler == "tinker"))
-        memory.watch("tuft", tuft.process.pid)
-        engine = None
-        if sampler == "vllm":
-            engine = ending.enter_context(start_vllm(options, work, model, machine["packages"]["vllm"]))
-            memory.watch("vllm", engine.process.pid)
+        engine = ending.enter_context(start_vllm(options, work, model, machine)) if sampler == "vllm" else None
+        for name, server in (("tuft", tuft), ("vllm", engine)):
+            if server is not None:
+                memory.watch(name, server.process.pid)
+                server.wait()
         warmed = train_on_solutions(options, work, model, tuft, engine) if options.warm_up else None
         seconds = train(options, work, model, made, tuft, engine)
         adapter = download_adapter(tuft)
@@ -285,14 +288,16 @@ class Server:
 
     def __init__(self, command: list, port: int, key: str, log: Path, env: dict, ready: str, patience: float) -> None:
         self.url, self.key = f"http://127.0.0.1:{port}", key
-        self.log = log
+        self.log, self._ready = log, ready
         self.process = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT, env=env,
                                         start_new_session=True)
-        deadline = time.monotonic() + patience
-        while not self._answers(ready):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__()
-                raise RunFailed(f"{log.stem} did not start; the end of {log}:\n{log.read_text()[-3000:]}")
+        self._deadline = time.monotonic() + patience
+
+    def wait(self) -> None:
+        """Returns once it answers. @raises RunFailed if it never does."""
+        while not self._answers(self._ready):
+            if self.process.poll() is not None or time.monotonic() > self._deadline:
+                raise RunFailed(f"{self.log.stem} did not start; the end of {self.log}:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.2)
 
     def _answers(self, path: str) -> bool:
@@ -328,13 +333,13 @@ def scale_out(release: str) -> list[str]:
     return [] if is_older else ["--enable-scale-out"]
 
 
-def start_vllm(options: argparse.Namespace, work: Path, model: Path, release: str) -> Server:
+def start_vllm(options: argparse.Namespace, work: Path, model: Path, machine: dict) -> Server:
     """vLLM beside TuFT on one GPU: each may have half of it. The flags are those of docs/engines.md."""
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, "--host=127.0.0.1", f"--port={port}",
-               "--served-model-name=base", *scale_out(release), "--enable-lora", "--max-loras=6",
+               "--served-model-name=base", *scale_out(machine["packages"]["vllm"]), "--enable-lora", "--max-loras=6",
                f"--max-lora-rank={options.lora_rank}", "--logprobs-mode=processed_logprobs",
-               "--gpu-memory-utilization=0.45"]
+               "--gpu-memory-utilization=0.45", *options.vllm_flags.split()]
     # vLLM brings its own versions of what the wheels bring, too.
     env = {**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
            "DO_NOT_TRACK": "1"}
@@ -377,7 +382,8 @@ def shared_flags(options: argparse.Namespace, work: Path, model: Path, tuft: Ser
     # As in docs/experiments/smollm2.sh.
     numbers = ["--numbers=3", "--max-number=30", "--max-target=100", "--test-size=1024"] if options.warm_up else []
     return [f"--runs-dir={work / 'runs'}", f"--backend-url={tuft.url}", f"--model-dir={model}", "--model-name=model",
-            *sampler, *([] if is_embedded else [f"--prompt-style={style}"]), *numbers, f"--max-tokens={longest}",
+            *sampler, *([] if options.sampler_class is None else [f"--sampler-class={options.sampler_class}"]),
+            *([] if is_embedded else [f"--prompt-style={style}"]), *numbers, f"--max-tokens={longest}",
             f"--lora-rank={options.lora_rank}", "--ready-seconds=600", "--no-dashboard", "--json", "--gpus-trainer=1",
             *([] if options.learning_rate is None else [f"--learning-rate={options.learning_rate}"])]
 
