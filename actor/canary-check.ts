@@ -56,13 +56,13 @@ export class CanaryCheck {
     const band = bandOf(used, isRounded);
     const scores = await score({ texts, places, temperature, band }, signal);
     checkSeconds.observe((performance.now() - startedAt) / 1_000);
-    const found = compareCanary(canary.logprobs, scores, band);
+    const found = compareCanary(canary.logprobs, scores, band, canary.earlier);
     differences.observe(found.difference);
     if (found.isReproduced) {
       this.#remember(version, canaryDigest(version, canary));
       return;
     }
-    const { difference, place, mean, compared } = found;
+    const { difference, place, mean, compared, closerTo } = found;
     const { largest, mean: meanBand } = band;
     const [text, index] = places[place]!;
     throw new CanaryNotReproduced(
@@ -70,9 +70,13 @@ export class CanaryCheck {
         `${canary.logprobs[place]!.toFixed(4)} by the trainer and ${(scores.logprobs[place] ?? NaN).toFixed(4)} here, a difference of ` +
         `${difference.toPrecision(3)}; on average they differ by ${mean.toPrecision(3)}. ` +
         `${used}${isRounded ? ` with an adapter in ${format}` : ''} allows ${largest} and ${meanBand}. ` +
+        (closerTo === undefined ? '' : `It is closer to version ${closerTo}. `) +
         `${compared} of ${places.length} tokens were shown${scores.whyDrawn === undefined ? '' : `, by drawing them, since ${scores.whyDrawn}`}. It samples with other weights, another temperature or a coarser ` +
         'arithmetic than it claims: check its adapter, --model-dir and --sampler-class',
-      { version, difference, band: largest, mean, meanBand, place },
+      {
+        ...{ version, difference, band: largest, mean, meanBand, place },
+        ...(closerTo !== undefined && { closerTo }),
+      },
     );
   }
 

@@ -105,12 +105,12 @@ function selectionText(why: 'selection' | 'solve_rate', groups: number, nats: nu
 
 /** Reports that an actor, or a server of it, does not sample, because it does not have the policy that it should. */
 export function refusalText(event: Extract<RunEvent, { kind: 'refusal' }>): string {
-  const { actor, engine, version, difference, band, place, mean, meanBand } = event;
+  const { actor, engine, version, difference, band, place, mean, meanBand, closerTo } = event;
   const where = engine === undefined ? '' : ` with ${printable(engine)}`;
   return (
     `${actor} does not sample${where}: it does not reproduce the canary of version ${version} (token ${place} is off by ` +
     `${difference.toPrecision(3)} nats, and ${band} is the most; on average they are off by ${mean.toPrecision(3)}, and ${meanBand} is ` +
-    `the most). Its weights, its temperature or its arithmetic are not ` +
+    `the most${closerTo === undefined ? '' : `; it is closer to version ${closerTo}`}). Its weights, its temperature or its arithmetic are not ` +
     "the policy's; its log has the details, and it tries again by itself."
   );
 }

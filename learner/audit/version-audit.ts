@@ -214,7 +214,12 @@ export class VersionAudit {
       isBound: places.map(() => false),
     };
     const band = logprobBands[trainer];
-    const { isReproduced, difference } = compareCanary(canary.logprobs, scores, band);
+    const { isReproduced, difference } = compareCanary(
+      canary.logprobs,
+      scores,
+      band,
+      canary.earlier,
+    );
     if (!isReproduced) {
       log.warn(
         { version, difference, band },

@@ -30,8 +30,17 @@ const lastTokens = 24;
 /** Tokens of a canary. */
 const size = 32;
 
+/** What a version gives all tokens of the texts. */
+interface Scored {
+  readonly version: number;
+  readonly logprobs: readonly Float32Array[]; // for each text [T - 1] those of its tokens from the second on
+}
+
 /** Makes the canary of each version, by a forward pass of the weights in training. */
 export class CanarySource {
+  /** Of the first and the last version of this session. */
+  #earlier: readonly Scored[] = [];
+
   constructor(private readonly options: CanarySourceOptions) {}
 
   /**
@@ -49,7 +58,7 @@ export class CanarySource {
       try {
         const late = sleep(limitMs, undefined, { ref: false });
         const result = await Promise.race([passed, late]);
-        if (result !== undefined) return this.#canaryOf(result.logprobs);
+        if (result !== undefined) return this.#canaryOf({ version, logprobs: result.logprobs });
         throw new Error(`no answer within ${limitMs / 1_000} s of the saved weights`);
       } catch (caught) {
         missing.inc();
@@ -59,9 +68,9 @@ export class CanarySource {
     };
   }
 
-  /** @param logprobs for each text [T - 1] those of its tokens from the second on. */
-  #canaryOf(logprobs: readonly Float32Array[]): Canary {
+  #canaryOf(scored: Scored): Canary {
     const { texts, temperature, arithmetic } = this.options;
+    const { version, logprobs } = scored;
     const candidates = texts.flatMap(({ length }, text): Candidate[] =>
       Array.from({ length: Math.min(lastTokens, length - 1) }, (_, i) => {
         const index = length - 1 - i;
@@ -71,10 +80,19 @@ export class CanarySource {
     const finite = candidates.filter(({ logprob }) => Number.isFinite(logprob));
     const chosen = choosePlaces(finite, size);
     if (chosen.length === 0) throw new Error('no logprob of its tokens is finite');
+    const at = (of: Scored) =>
+      Float32Array.from(chosen, ({ text, index }) => Math.min(0, of.logprobs[text]![index - 1]!));
+    // After an undone step a version is made once more.
+    const before = this.#earlier.filter((one) => one.version < version);
+    this.#earlier = [...before.slice(0, 1), scored];
+    const earlier = before
+      .map((one) => ({ version: one.version, logprobs: at(one) }))
+      .filter((one) => one.logprobs.every(Number.isFinite));
     return {
       ...{ temperature, arithmetic, texts },
       places: chosen.map(({ text, index }) => [text, index]),
-      logprobs: Float32Array.from(chosen, ({ logprob }) => Math.min(0, logprob)),
+      logprobs: at(scored),
+      ...(earlier.length > 0 && { earlier }),
     };
   }
 }

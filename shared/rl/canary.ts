@@ -12,9 +12,15 @@ export interface LogprobBand {
 /** By the coarser of the two arithmetics. docs/policy-identity.md has the measurements. */
 export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
   fp32: { largest: 1e-3, mean: 2e-4 },
-  bf16: { largest: 20, mean: 0.015, reportedBits: 8 }, // single tokens may be far off
-  fp8: { largest: 20, mean: 0.05, reportedBits: 8 }, // not measured
+  bf16: { largest: 20, mean: 0.1, reportedBits: 8 }, // single tokens may be far off
+  fp8: { largest: 20, mean: 0.2, reportedBits: 8 },
 };
+
+/**
+ * A sampler that is this many times as close to an earlier version as to the one that it claims does not sample with what it claims. The
+ * bands of coarse arithmetics must be wide enough for any model, and this tells versions apart within them.
+ */
+const closerBy = 3;
 
 /**
  * How much further two honest computations may be apart if the sampler has the trainer's adapter only in bfloat16.
@@ -49,6 +55,14 @@ export interface CanaryComparison {
   readonly place: number; // index of the largest difference
   readonly mean: number; // |difference| over all but the largest quarter, in nats
   readonly compared: number; // how many logprobs were more than a bound
+  /** The earlier version that the sampler is closer to; undefined: none. */
+  readonly closerTo?: number;
+}
+
+/** What an earlier version gives the tokens of a canary. */
+export interface EarlierScores {
+  readonly version: number;
+  readonly logprobs: Float32Array; // [n], the trainer's
 }
 
 /** Stands for the difference of a logprob that is not finite; a message cannot carry infinity. */
@@ -58,7 +72,7 @@ export const brokenDifference = 1e6;
 const leastCompared = 0.5;
 
 /**
- * Compares the logprobs of a canary with those of a sampler.
+ * Compares the logprobs of a canary with those of a sampler, which must be within the band, and not closer to an earlier version.
  *
  * A bound differs by as much as the expected logprob is above it. A logprob that is not finite differs by `brokenDifference`.
  *
@@ -66,26 +80,45 @@ const leastCompared = 0.5;
  */
 export function compareCanary(
   expected: Float32Array,
+  scores: TokenScores,
+  band: LogprobBand,
+  earlier: readonly EarlierScores[] = [],
+): CanaryComparison {
+  const differences = differencesFrom(expected, scores, band);
+  const difference = Math.max(...differences);
+  const place = differences.indexOf(difference);
+  const compared = scores.isBound.filter((isBound) => !isBound).length;
+  const mean = meanOfMost(differences);
+  const isShown = compared >= leastCompared * expected.length;
+  const closerTo = earlier.find(
+    ({ logprobs }) => closerBy * meanOfMost(differencesFrom(logprobs, scores, band)) < mean,
+  );
+  const isWithin = difference <= band.largest && mean <= band.mean;
+  return {
+    isReproduced: isShown && isWithin && closerTo === undefined,
+    ...{ difference, place, mean, compared },
+    ...(closerTo !== undefined && { closerTo: closerTo.version }),
+  };
+}
+
+/** How far each logprob of a sampler is from the trainer's, less what rounding explains. */
+function differencesFrom(
+  expected: Float32Array,
   { logprobs, isBound }: TokenScores,
   band: LogprobBand,
-): CanaryComparison {
-  let [difference, place, compared] = [-1, 0, 0];
-  const differences: number[] = [];
-  for (let i = 0; i < expected.length; i++) {
-    const gap = expected[i]! - (logprobs[i] ?? NaN);
+): number[] {
+  return Array.from(expected, (wanted, i) => {
+    const gap = wanted - (logprobs[i] ?? NaN);
     const apart = isBound[i] === true ? Math.max(0, gap) : Math.abs(gap);
-    const off = Math.max(0, apart - roundingOf(expected[i]!, band.reportedBits));
-    if (isBound[i] !== true) compared++;
-    const known = Number.isFinite(off) ? Math.min(off, brokenDifference) : brokenDifference;
-    differences.push(known);
-    if (known > difference) [difference, place] = [known, i];
-  }
-  // In a coarse arithmetic a few tokens are far off, which would hide what all others have in common.
-  const smallest = differences.sort((a, b) => a - b).slice(0, Math.ceil(0.75 * expected.length));
-  const mean = meanOf(smallest);
-  const isShown = compared >= leastCompared * expected.length;
-  const isReproduced = isShown && difference <= band.largest && mean <= band.mean;
-  return { isReproduced, difference, place, mean, compared };
+    const off = Math.max(0, apart - roundingOf(wanted, band.reportedBits));
+    return Number.isFinite(off) ? Math.min(off, brokenDifference) : brokenDifference;
+  });
+}
+
+/** Without the largest quarter: in a coarse arithmetic a few tokens are far off, which would hide what all others have in common. */
+function meanOfMost(differences: readonly number[]): number {
+  const sorted = [...differences].sort((a, b) => a - b);
+  return meanOf(sorted.slice(0, Math.ceil(0.75 * sorted.length)));
 }
 
 /**

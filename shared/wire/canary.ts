@@ -20,15 +20,26 @@ export const Canary = z
     texts: z.array(Int32Block).min(1).max(64), // each [T]
     places: z.array(Place).min(1).max(1_024), // [n]
     logprobs: Float32Block, // [n], natural log
+    // What the version before and the first one give the same tokens; as far as the learner's session knows them.
+    earlier: z
+      .array(z.strictObject({ version: z.int().nonnegative(), logprobs: Float32Block }))
+      .max(2)
+      .optional(),
   })
-  .check(({ value: { texts, places, logprobs }, value, issues }) => {
+  .check(({ value: { texts, places, logprobs, earlier = [] }, value, issues }) => {
     const complain = (path: (string | number)[], message: string) =>
       issues.push({ code: 'custom', input: value, path, message });
-    if (logprobs.length !== places.length) {
-      complain(['logprobs'], `expected one logprob for each of ${places.length} places`);
-    }
-    if (!logprobs.every((logprob) => Number.isFinite(logprob) && logprob <= 0)) {
-      complain(['logprobs'], 'a logprob is finite and at most 0');
+    const all = [
+      { path: ['logprobs'], logprobs },
+      ...earlier.map((one, i) => ({ path: ['earlier', i, 'logprobs'], ...one })),
+    ];
+    for (const { path, logprobs: some } of all) {
+      if (some.length !== places.length) {
+        complain(path, `expected one logprob for each of ${places.length} places`);
+      }
+      if (!some.every((logprob) => Number.isFinite(logprob) && logprob <= 0)) {
+        complain(path, 'a logprob is finite and at most 0');
+      }
     }
     const outside = places.findIndex(([text, index]) => index >= (texts[text]?.length ?? 0));
     if (outside !== -1) complain(['places', outside], 'expected the place of a token in a text');
@@ -41,9 +52,11 @@ export type Canary = z.output<typeof Canary>;
  * @returns SHA-256 in hexadecimal.
  */
 export function canaryDigest(version: number, canary: Canary): string {
-  const { temperature, arithmetic, texts, places, logprobs } = canary;
+  const { temperature, arithmetic, texts, places, logprobs, earlier = [] } = canary;
   const ids = texts.map((text) => [...text]);
-  return sha256(JSON.stringify([version, temperature, arithmetic, ids, places, [...logprobs]]));
+  const others = earlier.map((one) => [one.version, [...one.logprobs]]);
+  const parts = [version, temperature, arithmetic, ids, places, [...logprobs], others];
+  return sha256(JSON.stringify(parts));
 }
 
 const Digest = z.string().regex(/^[0-9a-f]{64}$/);

@@ -42,6 +42,7 @@ export const RunEvent = z.discriminatedUnion('kind', [
     mean: z.number().nonnegative(), // difference over all tokens but the largest quarter, in nats
     meanBand: z.number().positive(), // of the mean
     place: z.int().nonnegative(), // index of the token in the canary
+    closerTo: z.int().nonnegative().optional(), // the earlier version that it is closer to
   }),
   z.strictObject({
     ...eventBase,

@@ -27,6 +27,15 @@ const texts: Canary['texts'] = [
 ];
 const version = 5;
 
+/** An adapter that differs from that of the version by less than bfloat16 may. */
+function almost({ config }: ModelDirectory): Adapter {
+  const own = adapterOf(version, config);
+  const shrunk = [...own.tensors].map(
+    ([key, { dims, data }]) => [key, { dims, data: data.map((value) => 0.99 * value) }] as const,
+  );
+  return { ...own, tensors: new Map(shrunk) };
+}
+
 describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
   let directory: ModelDirectory & AsyncDisposable;
   let manifest: PolicyManifest;
@@ -46,13 +55,14 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
     directory = await tinyModel(1);
     fetched = adapterOf(version, directory.config);
     const scorer = await Scorer.load(directory, { threads: 1 });
+    let trained = almost(directory);
     const source = new CanarySource({
       run: {
         forward: async (data, _loss, { temperature = 1 }) => ({
           logprobs: await scorer.logprobs(
             data.map(({ tokens }) => tokens),
             data.map(({ targetTokens }) => targetTokens),
-            adapterOf(version, directory.config),
+            trained,
             temperature,
           ),
           metrics: {},
@@ -61,6 +71,8 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
       ...{ texts, temperature: 0.8, arithmetic: 'fp32' as const, log: silent },
       idle: new IdleClock(() => 0),
     });
+    await source.request(version - 1)();
+    trained = adapterOf(version, directory.config);
     canary = (await source.request(version)())!;
     manifest = { ...manifestWithAdapter(version), canary };
   });
@@ -126,6 +138,18 @@ describe('a sampler that must reproduce a canary', { timeout: 120_000 }, () => {
       assert(found.finding.difference > 1e-3, name);
       assert.match(found.message, /^the sampler does not reproduce its canary: token \d+ of text/);
     }
+  });
+
+  it('a sampler with the version before is refused by its name, where a coarse arithmetic would let it pass', async () => {
+    const adapter = almost(directory);
+    const { earlier, ...alone } = { ...canary, arithmetic: 'bf16' as const };
+    const found = await finding({ adapter, asked: { ...alone, earlier } });
+    assert.match(found!.message, new RegExp(`It is closer to version ${version - 1}\\.`));
+    const { closerTo, mean, meanBand } = found!.finding;
+    assert.equal(closerTo, version - 1);
+    assert(mean < meanBand);
+    assert.equal(await finding({ adapter, asked: alone }), undefined);
+    assert.equal(await finding({ asked: { ...alone, earlier } }), undefined);
   });
 
   it('a sampler with quantized weights is refused as fp32', async () => {

@@ -106,22 +106,26 @@ export interface CanarySetting {
   readonly settings: { readonly temperature: number };
 }
 
-/** The canary of a policy, as the learner requests it, in float32. */
-export async function canaryOf(
+/** The canaries of successive versions, from 0 on, as the learner requests them, in float32. */
+export async function canariesOf(
   { trainer, texts, settings }: CanarySetting,
-  adapter: Adapter,
-): Promise<Canary> {
+  adapters: readonly Adapter[],
+): Promise<Canary[]> {
+  const canaries: Canary[] = [];
   const source = new CanarySource({
     run: {
       forward: async (data, _loss, { temperature = 1 }) => ({
-        logprobs: await trainer.forward(adapter, data, temperature),
+        logprobs: await trainer.forward(adapters[canaries.length]!, data, temperature),
         metrics: {},
       }),
     },
     ...{ texts, temperature: settings.temperature, arithmetic: 'fp32', log: silent },
     idle: new IdleClock(() => 0),
   });
-  return (await source.request(0)())!;
+  while (canaries.length < adapters.length) {
+    canaries.push((await source.request(canaries.length)())!);
+  }
+  return canaries;
 }
 
 /** The adapter with the matrices of two modules exchanged. */

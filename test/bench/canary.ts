@@ -20,7 +20,7 @@ import {
 } from '../../shared/rl/canary.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import {
-  canaryOf,
+  canariesOf,
   copyOf,
   embeddedSetting,
   swapped,
@@ -49,7 +49,10 @@ export async function benchCanary(): Promise<Figure[]> {
   const setting = await embeddedSetting();
   const versions = await trainVersions(setting, { steps, groups, seed: 0 });
   const others = await trainVersions(setting, { steps, groups, seed: 1 });
-  const canaries = await Promise.all(versions.map(({ adapter }) => canaryOf(setting, adapter)));
+  const canaries = await canariesOf(
+    setting,
+    versions.map(({ adapter }) => adapter),
+  );
   const figures: Figure[] = [];
   const report = (what: string, value: number, unit = 'nats') =>
     figures.push({ what, value, unit });
@@ -68,7 +71,9 @@ export async function benchCanary(): Promise<Figure[]> {
       found.push([canary, await scored(decoder, asked, fault(version))]);
     }
     const compared = (band: LogprobBand) =>
-      found.map(([{ logprobs }, scores]) => compareCanary(logprobs, scores, band));
+      found.map(([{ logprobs, earlier }, scores]) =>
+        compareCanary(logprobs, scores, band, earlier),
+      );
     const any = compared(logprobBands.fp32);
     report(`${what}: largest`, Math.min(...any.map(({ difference }) => difference)));
     report(`${what}: mean`, Math.min(...any.map(({ mean }) => mean)));
@@ -144,10 +149,12 @@ async function scored(decoder: Decoder, canary: CanaryTexts, by: Adapter | (() =
 function reduced(canary: Canary, tokens: number): Canary {
   const every = Math.max(1, Math.ceil(canary.places.length / tokens));
   const kept = canary.places.flatMap((_, i) => (i % every === 0 ? [i] : []));
+  const some = (logprobs: Float32Array) => Float32Array.from(kept, (i) => logprobs[i]!);
   return {
     ...canary,
     places: kept.map((i) => canary.places[i]!),
-    logprobs: Float32Array.from(kept, (i) => canary.logprobs[i]!),
+    logprobs: some(canary.logprobs),
+    earlier: canary.earlier?.map((one) => ({ ...one, logprobs: some(one.logprobs) })),
   };
 }
 
@@ -275,10 +282,12 @@ async function honestLoads(
       const second = adapters[other]!.tensors.get(key)!.data;
       return data.map((value, i) => share * value + (1 - share) * second[i]!);
     });
-    const canary = await canaryOf(setting, mixed);
+    // Two versions that it must not be taken for.
+    const parts = [adapters[one]!, adapters[other]!, mixed];
+    const canary = (await canariesOf(setting, parts))[2]!;
     const scores = await scored(decoder, canary, isRounded ? copyOf(mixed, bf16) : mixed);
     const band = bandOf(kind, isRounded && kind === 'fp32');
-    found.push(compareCanary(canary.logprobs, scores, band));
+    found.push(compareCanary(canary.logprobs, scores, band, canary.earlier));
   }
   return found;
 }

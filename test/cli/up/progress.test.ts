@@ -154,6 +154,10 @@ describe('the message about a refused version', () => {
       refusalText({ ...event, engine: 'http://gpu:8000' }),
       /^actor-1 does not sample with http:\/\/gpu:8000: .* canary of version 3/,
     );
+    assert.match(
+      refusalText({ ...event, closerTo: 2 }),
+      /0\.0002 is the most; it is closer to version 2\)\. Its weights/,
+    );
   });
 });
 

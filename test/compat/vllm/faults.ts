@@ -13,8 +13,7 @@ import type { Canary } from '../../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { unproven } from '../../actor/values.js';
 import {
-  canaryOf,
-  type CanarySetting,
+  canariesOf,
   embeddedSetting,
   type Setting,
   swapped,
@@ -70,12 +69,11 @@ export async function testCanaryFaults(context: SuiteContext): Promise<void> {
   const setting = await embeddedSetting();
   const own = await trainVersions(setting, { steps: versions, groups, seed: 0 });
   const others = await trainVersions(setting, { steps: versions, groups, seed: 1 });
-  const canariesOf = (of: CanarySetting) =>
-    Promise.all(own.map(({ adapter }) => canaryOf(of, adapter)));
+  const adapters = own.map(({ adapter }) => adapter);
   const policies: Policies = {
     ...{ setting, own, others, folder: context.folder },
-    canaries: await canariesOf(setting),
-    longCanaries: await canariesOf({ ...setting, texts: longTexts(setting) }),
+    canaries: await canariesOf(setting, adapters),
+    longCanaries: await canariesOf({ ...setting, texts: longTexts(setting) }, adapters),
   };
   for (const arithmetic of chosenClasses('fp32,bf16')) {
     await using server = await VllmProcess.start(python, signal, served[arithmetic]);

@@ -16,7 +16,7 @@ import { compareCanary } from '../../../shared/rl/canary.js';
 import { NatsServer } from '../../support/nats-server.js';
 import { brokerOn, silent } from '../../support/broker.js';
 import { manifest } from '../../actor/values.js';
-import { canaryOf, type CanarySetting } from '../../bench/canary-policies.js';
+import { canariesOf, type CanarySetting } from '../../bench/canary-policies.js';
 import { smolLm2 } from '../smollm2.js';
 import { atMost, type SuiteContext } from '../suite.js';
 import { chosenClasses, served, VllmProcess, vllmPython } from './vllm-process.js';
@@ -108,7 +108,7 @@ async function timeAdoption(context: SuiteContext, arithmetic: Arithmetic): Prom
     const { safetensors: bytes } = encodeAdapter(adapter);
     if (version === 0)
       note(`  adapters of ${(bytes.byteLength / 1e6).toFixed(1)} MB, rank ${rank}`);
-    const canary = await canaryOf({ trainer, texts, settings: { temperature: 1 } }, adapter);
+    const [canary] = await canariesOf({ trainer, texts, settings: { temperature: 1 } }, [adapter]);
     const { v: _v, publishedAt: _at, adapter: _adapter, ...update } = manifest(version, { canary });
     await broker.policy.publish(update, { bytes, rank, alpha: rank });
     const startedAt = performance.now();

@@ -48,6 +48,26 @@ describe('the canary of a version', () => {
     });
   });
 
+  it('the canary has what the first version and the one before give its tokens, as far as this session made them', async () => {
+    let version = 0;
+    const { of } = source((text, i) => -(1 + text + version / 8) / (1 + i));
+    const canaries: Canary[] = [];
+    for (const next of [4, 5, 6, 7, 6]) {
+      version = next;
+      canaries.push((await of.request(next)())!);
+    }
+    const others = canaries.map(({ earlier }) => earlier?.map((one) => one.version));
+    assert.deepEqual(others, [undefined, [4], [4, 5], [4, 6], [4]]);
+    const last = canaries[3]!;
+    assert.deepEqual(Canary.parse(Canary.encode(last)), last);
+    last.earlier!.forEach((one) => {
+      last.places.forEach(([text, index], i) => {
+        const wanted = -(1 + text + one.version / 8) / index;
+        assert.equal(one.logprobs[i], Math.fround(wanted));
+      });
+    });
+  });
+
   it('a version is published without a canary when the logprobs do not come, or are not finite', async () => {
     for (const logprob of [NaN, -Infinity]) {
       const { of } = source(() => logprob, 1);
@@ -56,7 +76,10 @@ describe('the canary of a version', () => {
   });
 
   it('the digest changes with the version and with every part of the canary', async () => {
-    const canary = (await source((_, i) => -1 / (1 + i)).of.request(0)())!;
+    const { of } = source((_, i) => -1 / (1 + i));
+    await of.request(2)();
+    const canary = (await of.request(3)())!;
+    const [first] = canary.earlier!;
     const changed: Canary[] = [
       { ...canary, temperature: 0.9 },
       { ...canary, arithmetic: 'fp32' },
@@ -66,10 +89,12 @@ describe('the canary of a version', () => {
         ...canary,
         logprobs: canary.logprobs.map((logprob, i) => (i === 9 ? logprob - 1e-6 : logprob)),
       },
+      { ...canary, earlier: [{ ...first!, version: 1 }] },
+      { ...canary, earlier: [{ ...first!, logprobs: canary.logprobs.map((each) => each - 1) }] },
     ];
     const digests = [canaryDigest(3, canary), canaryDigest(4, canary)];
     digests.push(...changed.map((one) => canaryDigest(3, one)));
-    assert.equal(new Set(digests).size, 7);
+    assert.equal(new Set(digests).size, 9);
     assert.equal(canaryDigest(3, structuredClone(canary)), digests[0]);
   });
 });
