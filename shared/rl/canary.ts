@@ -18,7 +18,7 @@ export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
 
 /**
  * A sampler that is this many times as close to an earlier version as to the one that it claims does not sample with what it claims. The
- * bands of coarse arithmetics must be wide enough for any model, and this tells versions apart within them.
+ * bands of coarse arithmetics must be wide enough for any model; this separates versions nevertheless.
  */
 const closerBy = 3;
 
