@@ -61,7 +61,7 @@ export async function testGpuBundle(context: SuiteContext): Promise<void> {
     { model: 'a random model', flags: ['--shape=tiny', '--max-tokens=16'], largestKl: 0.01 },
   ]) {
     await step(`trained ${model} without Node.js on the PATH`, 'exit code 0', async () => {
-      const small = ['--steps=4', '--groups-per-batch=4', '--group-size=4', '--actors=1'];
+      const small = ['--steps=8', '--groups-per-batch=4', '--group-size=4', '--actors=1'];
       const where = ['--vllm=no', '--work=work', '--out=report.json'];
       const { code, output } = await run(...small, ...where, ...flags);
       assert.equal(code, 0, output.slice(-3_000));
