@@ -22,6 +22,7 @@ function auditing(
     share = 1,
     without = [] as readonly number[],
     isAdapterRounded = false,
+    published = canary,
     retains = undefined as number | undefined, // of a backend that does not sample
   } = {},
 ) {
@@ -53,7 +54,7 @@ function auditing(
   });
   for (let version = 0; version < 10; version++) {
     const samplingSessionId = without.includes(version) ? {} : { samplingSessionId: `${version}` };
-    audit.add({ version, canary, ...samplingSessionId });
+    audit.add({ version, canary: published, ...samplingSessionId });
   }
   return { audit, asked, deceits };
 }
@@ -117,6 +118,15 @@ describe('the audit of the version that a group names', () => {
       [4],
     );
     assert.deepEqual(deceits, []);
+  });
+
+  it('a version whose session is within the band but closer to an earlier version is not used', async () => {
+    const earlier = [{ version: 3, logprobs: Float32Array.of(-2.00015) }];
+    const { audit, asked } = auditing(() => (index) => (index === 2 ? -2.00015 : -index), {
+      published: { ...canary, earlier },
+    });
+    await audit.consider(group(0));
+    assert.equal(asked.length, 1); // the canary only
   });
 
   it('a backend that does not sample compares the groups of the version that it retains', async () => {

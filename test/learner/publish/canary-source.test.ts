@@ -68,6 +68,19 @@ describe('the canary of a version', () => {
     });
   });
 
+  it('what earlier versions give has one logprob for each place, finite and at most 0', async () => {
+    const canary = (await source((_, i) => -1 / (1 + i)).of.request(3)())!;
+    const { logprobs } = canary;
+    const encoded = (of: Float32Array<ArrayBuffer>) =>
+      Canary.encode({ ...canary, earlier: [{ version: 2, logprobs: of }] });
+    assert(Canary.safeParse(encoded(logprobs)).success);
+    assert.throws(() => encoded(logprobs.slice(1)), /expected one logprob for each of 27 places/);
+    for (const wrong of [NaN, -Infinity, 0.5]) {
+      const some = Float32Array.from(logprobs, (each, i) => (i === 4 ? wrong : each));
+      assert.throws(() => encoded(some), /finite and at most 0/);
+    }
+  });
+
   it('a version is published without a canary when the logprobs do not come, or are not finite', async () => {
     for (const logprob of [NaN, -Infinity]) {
       const { of } = source(() => logprob, 1);
