@@ -247,17 +247,26 @@ def describe_model(folder: Path, made: str | None) -> dict:
 
 
 def samplers_of(options: argparse.Namespace, machine: dict) -> list[str]:
+    """What actors sample with, one run each. Ends if vLLM is asked for and is not there."""
     has_vllm = machine["packages"]["vllm"] is not None and machine["gpu"] is not None
+    asked = "--vllm only" if options.vllm == "only" else "--canary-faults" if options.canary_faults is not None else None
+    if asked is not None and not has_vllm:
+        sys.exit(f"{asked} needs a GPU and a Python with vLLM (OFFBEAT_PYTHON names one), or leave the flag out")
     if options.vllm == "only":
         return ["vllm"]
     return ["tinker", "vllm"] if has_vllm and options.vllm == "auto" else ["tinker"]
+
+
+# On a GPU vLLM prepares an adapter of the head, too, for which 22 tokens are too few: it does not start.
+EMBEDDED_FLAGS = ["--lora-target-modules", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def canary_faults(options: argparse.Namespace, work: Path, machine: dict) -> list[str]:
     """What `npm run test:compat -- vllm-faults` says here, line by line."""
     command = [NODE, OFFBEAT / "dist/test/compat/main.js", "vllm-faults"]
     env = environment(OFFBEAT_VLLM_PYTHON=sys.executable, VLLM_RELEASE=machine["packages"]["vllm"],
-                      VLLM_CLASSES=options.canary_faults, VLLM_FLAGS="--gpu-memory-utilization=0.2")
+                      VLLM_CLASSES=options.canary_faults,
+                      VLLM_FLAGS=" ".join(["--gpu-memory-utilization=0.2", *EMBEDDED_FLAGS]))
     log = work / "canary-faults.log"
     with log.open("wb") as output:
         subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=work, check=False)
@@ -344,7 +353,8 @@ def start_vllm(options: argparse.Namespace, work: Path, model: Path, machine: di
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, "--host=127.0.0.1", f"--port={port}",
                "--served-model-name=base", *scale_out(machine["packages"]["vllm"]), "--enable-lora", "--max-loras=6",
                f"--max-lora-rank={options.lora_rank}", "--logprobs-mode=processed_logprobs",
-               "--gpu-memory-utilization=0.45", *options.vllm_flags.split()]
+               "--gpu-memory-utilization=0.45", *(EMBEDDED_FLAGS if model == EMBEDDED else []),
+               *options.vllm_flags.split()]
     # vLLM brings its own versions of what the wheels bring, too.
     env = {**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
            "DO_NOT_TRACK": "1"}

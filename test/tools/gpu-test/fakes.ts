@@ -33,14 +33,14 @@ export async function fakeBundle(folder: string, manifest: object): Promise<stri
   return script;
 }
 
-/** What a Python with a GPU has: torch, transformers, and this release of vLLM, which writes its flags and fails. */
-export async function fakePackages(folder: string, vllm: string): Promise<void> {
+/** What a Python with a GPU has: torch, transformers, and this release of vLLM, if any, which writes its flags and fails. */
+export async function fakePackages(folder: string, vllm?: string): Promise<void> {
   const name = `Metadata-Version: 2.1\nName: vllm\nVersion: ${vllm}\n`;
   await write(folder, {
     'torch.py': torch,
     'transformers.py': '',
     'vllm/entrypoints/cli/main.py': 'import sys\nsys.exit(" ".join(["no room for", *sys.argv]))\n',
-    [`vllm-${vllm}.dist-info/METADATA`]: name,
+    ...(vllm !== undefined && { [`vllm-${vllm}.dist-info/METADATA`]: name }),
   });
 }
 

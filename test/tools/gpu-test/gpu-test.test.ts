@@ -93,6 +93,29 @@ describe('the script of the GPU test, with pretended programs', { timeout: 120_0
     assert(!flags.some((flag) => flag.startsWith('--entropy-bonus')));
   });
 
+  for (const flag of ['--vllm=only', '--canary-faults=bf16']) {
+    it(`${flag} is refused where there is no vLLM, with the remedy`, async (t) => {
+      const found = await findPython(t);
+      if (found === undefined) return;
+      await fakePackages(join(folder, 'packages'));
+      const script = await fakeBundle(folder, { python: found.version });
+      const { code, output } = await run(found.python, script, flag);
+      assert.equal(code, 1);
+      const [name] = flag.replace('=only', ' only').split('=');
+      assert.match(output, new RegExp(`^${name} needs a GPU and a Python with vLLM .* leave`, 'm'));
+    });
+  }
+
+  it('a random model is not sampled with vLLM, which could not prove its versions', async (t) => {
+    const found = await findPython(t);
+    if (found === undefined) return;
+    await fakePackages(join(folder, 'packages'), '0.32.0');
+    const script = await fakeBundle(folder, { python: found.version });
+    const { code, output } = await run(found.python, script, '--shape=0.6b', '--vllm=only');
+    assert.equal(code, 2);
+    assert.match(output, /--vllm only needs --model-dir: vLLM shows too few tokens/);
+  });
+
   for (const { vllm, hasFlag } of [
     { vllm: '0.24.0', hasFlag: false },
     { vllm: '0.29.1+cu128', hasFlag: false },
@@ -111,7 +134,10 @@ describe('the script of the GPU test, with pretended programs', { timeout: 120_0
       assert.deepEqual(Object.keys(runs), ['tinker']);
       assert.equal(runs['tinker']!.figures['stepSecondsMedian'], 2.5);
       const reason = problems.find((problem) => problem.startsWith('vllm: '))!;
-      assert.match(reason, /^vllm: vllm did not start; .*\n.*no room for .*--enable-lora/);
+      assert.match(
+        reason,
+        /^vllm: vllm did not start; .*\n.*no room for .*--enable-lora .*--lora-target-modules q_proj/,
+      );
       assert.equal(reason.includes('--enable-scale-out'), hasFlag);
       assert(output.includes(reason));
     });
