@@ -34,6 +34,9 @@ export function batchAdvantages(
  * - `mean_std`: (r_i - mean(r)) / (std(r) + 1e-6), the population deviation, as in TuFT's guide.
  * - `leave_one_out`: r_i - the mean of the others (RLOO, Ahmadian et al. 2024, arXiv:2402.14740);
  *   the centred advantage times G / (G - 1).
+ * - `maxrl`: (r_i - mean(r)) / mean(r). With rewards of 0 and 1 the expected gradient of a problem that is solved with
+ *   probability p tends to that of log p as G grows, so a rare success weighs up to G - 1. A negative reward counts as 0 in
+ *   the divisor, and there is none where no reward is positive. Source: Tajwar et al. 2026, arXiv:2602.02710.
  * - `reward`: r_i itself, compared with nothing: REINFORCE (Williams 1992). With rewards of 0 and 1 and
  *   the loss `cross_entropy` it is supervised training on the correct answers.
  *
@@ -61,6 +64,7 @@ const scaleOf: Record<
   mean_centred: () => 1,
   mean_std: (rewards) => 1 / (deviation(rewards) + 1e-6),
   leave_one_out: (rewards) => rewards.length / (rewards.length - 1),
+  maxrl: (rewards) => 1 / (mean(rewards.map((reward) => Math.max(reward, 0))) || 1),
 };
 
 /** Rewards minus their mean; exactly 0 for equal rewards, where rounding would leave a residue. */

@@ -22,6 +22,7 @@ export const AdvantageKind = z.enum([
   'mean_centred',
   'mean_std',
   'leave_one_out',
+  'maxrl',
   'batch_std',
   'reward',
 ]);

@@ -82,6 +82,7 @@ export function expectedAdvantages(
         mean_centred: reward - mean,
         mean_std: (reward - mean) / (Math.sqrt(variance) + 1e-6),
         leave_one_out: reward - (all - reward) / (rewards.length - 1),
+        maxrl: mean > 0 ? (reward - mean) / mean : 0, // rewards are 0 or more
         reward,
         batch_std: NaN, // compares whole batches; no round uses it
       };

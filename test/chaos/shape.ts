@@ -27,7 +27,7 @@ const batches = [
   [2, 2, 1],
   [4, 2, 2],
 ] as const;
-const advantages = ['mean_centred', 'mean_std', 'leave_one_out'] as const;
+const advantages = ['mean_centred', 'mean_std', 'leave_one_out', 'maxrl'] as const;
 const normalizations = ['none', 'token', 'sequence', 'group', 'constant'] as const;
 
 /** Deterministic by seed; each choice is independent. */

@@ -28,6 +28,17 @@ describe('group advantages of rewards 1, 0, 0, 1', () => {
     assertClose(groupAdvantages('leave_one_out', rewards), [third, -third, -third, third]);
   });
 
+  it('the group advantages are divided by the mean for maxrl', () => {
+    assertClose(groupAdvantages('maxrl', rewards), [1, -1, -1, 1]);
+    assertClose(groupAdvantages('maxrl', [0, 1, 0, 0]), [-1, 3, -1, -1]);
+  });
+
+  it('a negative reward counts as 0 in the divisor of maxrl, and without a positive one there is none', () => {
+    // The mean is 0, and that of 1, 0, 0, 1 is 1/2.
+    assertClose(groupAdvantages('maxrl', [1, -1, -1, 1]), [2, -2, -2, 2]);
+    assertClose(groupAdvantages('maxrl', [0, -1]), [0.5, -0.5]);
+  });
+
   it('the group advantages are the rewards themselves for reward, also if they are all equal', () => {
     assert.deepEqual(groupAdvantages('reward', rewards), rewards);
     assert.deepEqual(groupAdvantages('reward', [1, 1]), [1, 1]);
@@ -36,26 +47,25 @@ describe('group advantages of rewards 1, 0, 0, 1', () => {
 
 describe('group advantages', () => {
   it('the group advantages are exactly 0 for equal rewards that no binary fraction holds', () => {
-    for (const kind of ['mean_centred', 'mean_std', 'leave_one_out'] as const) {
+    for (const kind of ['mean_centred', 'mean_std', 'leave_one_out', 'maxrl'] as const) {
       assert.deepEqual(groupAdvantages(kind, [0.1, 0.1, 0.1]), [0, 0, 0]);
     }
   });
 
   it('centred advantages give a problem the gradient of its solve rate, without the groups that refill skips', () => {
-    const size = 4;
     for (const solved of [0.05, 0.5, 0.9]) {
-      // With one logit as the policy, the score of a right answer is 1 - p and that of a wrong one -p.
-      const ofGroup = (rewards: readonly number[]) =>
-        groupAdvantages('mean_centred', rewards)
-          .map((advantage, i) => advantage * (rewards[i]! - solved))
-          .reduce((sum, term) => sum + term);
-      let mixed = 0;
-      for (let outcome = 1; outcome < 2 ** size - 1; outcome++) {
-        const rewards = Array.from({ length: size }, (_, i) => (outcome >> i) & 1);
-        const right = rewards.filter((reward) => reward === 1).length;
-        mixed += solved ** right * (1 - solved) ** (size - right) * ofGroup(rewards);
+      const expected = 3 * solved * (1 - solved);
+      assertClose([expectedGradient('mean_centred', solved, 4)], [expected]);
+    }
+  });
+
+  it('the advantages of maxrl give a problem the gradient of the logarithm of its solve rate, the nearer the larger the group', () => {
+    for (const solved of [0.05, 0.5, 0.9]) {
+      const ofLogarithm = 1 - solved; // with one logit as the policy
+      for (const size of [4, 12]) {
+        const expected = size * (ofLogarithm - (1 - solved) ** size);
+        assertClose([expectedGradient('maxrl', solved, size)], [expected]);
       }
-      assertClose([mixed], [(size - 1) * solved * (1 - solved)]);
     }
   });
 
@@ -64,6 +74,20 @@ describe('group advantages', () => {
     assert.throws(() => groupAdvantages('mean_centred', [1, NaN]), /rewards\[1\] is NaN/);
   });
 });
+
+/** Of a mixed group, with one logit as the policy: the score of a right answer is 1 - p and that of a wrong one -p. */
+function expectedGradient(kind: 'mean_centred' | 'maxrl', solved: number, size: number): number {
+  let expected = 0;
+  for (let outcome = 1; outcome < 2 ** size - 1; outcome++) {
+    const rewards = Array.from({ length: size }, (_, i) => (outcome >> i) & 1);
+    const right = rewards.filter((reward) => reward === 1).length;
+    const gradient = groupAdvantages(kind, rewards)
+      .map((advantage, i) => advantage * (rewards[i]! - solved))
+      .reduce((sum, term) => sum + term);
+    expected += solved ** right * (1 - solved) ** (size - right) * gradient;
+  }
+  return expected;
+}
 
 describe('batch advantages of the groups 1, 0 and 3, 1', () => {
   const groups = [
