@@ -43,55 +43,10 @@ const maintainEveryMs = 2_000;
  * session ends early, the next one resumes from the ledger's checkpoint.
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
-  const { settings, config, broker, client, scope, clock, meter, stop, log } = options;
-  const checkpoints = new CheckpointStore(options);
-  const opened = await openRun({ ...options, checkpoints });
+  const { settings, config, broker, scope, clock, meter, stop, log } = options;
+  const { opened, base, parts, queues } = await openSession(options);
   const { step, version } = opened;
-  const base = await openBase(client, config);
-  // The loss of the run, and the one that corrections, audits and watches ask for logprobs with.
-  const carried = await opened.run.probeLosses([config.loss.name, 'cross_entropy'], {
-    ...config.loss.config,
-    temperature: config.sampling.temperature,
-  });
-  for (const [name, carrier] of Object.entries(carried)) {
-    log.warn(
-      { loss: name, carrier },
-      'the backend lacks this loss: it is computed exactly by another, with one forward pass more',
-    );
-  }
-  const unkeyed = opened.table?.nextOrder ?? 0; // tickets that may have been issued without a key
-  const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
-  const ticketsSoFar = await broker.ticketsSoFar();
-  const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope });
   const { admission, publisher, checkpointer, unacked, account, audit, certificates } = parts;
-  const queues = new SessionQueues(options, parts, scope);
-
-  // A run has a checkpoint before its first ticket, so that there is always one to restore.
-  if (!opened.isResumed) await saveStart(parts, meter);
-  await certificates.recall(broker.policy);
-  await parts.adapters.open(await broker.policy.manifests());
-  // Before the first manifest, which names the quarantined actors.
-  for await (const { actor } of broker.events.every('quarantine')) audit.remember([actor]);
-  await publisher.publish(version).catch((caught: unknown) => {
-    if (!(caught instanceof VersionNotFinite)) throw caught;
-    throw new UserError(
-      `${caught.message}; these are the weights of step ${step} as the backend has them, before this learner trained ` +
-        'anything: check --model-dir and the checkpoints of the backend, or start a new run',
-      { cause: caught },
-    );
-  });
-  const { loss, model } = config;
-  log.info(
-    {
-      loss: carried[loss.name] === undefined ? loss.name : `${loss.name} by ${carried[loss.name]}`,
-      sampling: client.samples(model.name),
-      promptLogprobs: (await client.probePromptLogprobs(model.name)).known,
-      adapters: publisher.adapters,
-      adaptersAtOnce: 'unknown', // no server says it; the doctor tries a second one
-      calls: callsText(await client.probeCalls()),
-    },
-    'what the backend offers',
-  );
   const past = await openPast(options, version, step, admission.limiter);
   checkpointer.remember(past.scores);
   let { totals } = past;
@@ -102,8 +57,6 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     return billOf(usage, account.inFlight, settings);
   };
   const stepOf = (made: number) => step + made - version; // that made a version of this session
-  await broker.resetConsumer('scored.train');
-  await broker.resetConsumer('scored.eval');
 
   await using _shares = new ShareWatch(broker, log);
   const { evaluations, evaluator } = await openEvaluations({
@@ -193,50 +146,114 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     return { reason: stop.aborted ? 'stopped' : isComplete ? 'max_steps' : 'max_minutes' };
   }
 
-  const refusals = new RefusalReports(broker.events, log);
-  const prolonging = setInterval(
-    () => {
-      unacked.extendLeases();
-    },
-    (1_000 * settings.leaseSeconds) / 3,
-  );
-  const checkingActors = setInterval(() => {
-    audit.checkLiveActors(options.runWatch.live);
-    recordBill(bill());
-    void scope.track(refusals.report(options.runWatch.leases));
-  }, checkActorsEveryMs);
-  let isMaintaining = false;
-  const maintaining = setInterval(() => {
-    if (!broker.isConnected || isMaintaining) return;
-    isMaintaining = true;
-    const maintained = publisher.maintain().finally(() => {
-      isMaintaining = false;
-    });
-    void scope.track(maintained);
-  }, maintainEveryMs);
+  using _upkeep = keepUp(options, parts, () => recordBill(bill()));
   queues.handleEvaluations(evaluator);
-  try {
-    // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
-    const first = past.first ?? (step === 0 ? evaluate() : undefined);
-    const before = scope.track(Promise.resolve(first));
-    const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
-    const after = ending.reason === 'diverged' ? undefined : await evaluate();
-    return {
-      ...ending,
-      totals,
-      before: await before,
-      after,
-      version: training.position.version,
-      groups: training.position.counts,
-      supervised: supervised?.result,
-      from: config.from && (config.from.run ?? config.from.path),
-      bill: bill(),
-    };
-  } finally {
-    clearInterval(prolonging);
-    clearInterval(checkingActors);
-    clearInterval(maintaining);
+  // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
+  const first = past.first ?? (step === 0 ? evaluate() : undefined);
+  const before = scope.track(Promise.resolve(first));
+  const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
+  const after = ending.reason === 'diverged' ? undefined : await evaluate();
+  return {
+    ...ending,
+    totals,
+    before: await before,
+    after,
+    version: training.position.version,
+    groups: training.position.counts,
+    supervised: supervised?.result,
+    from: config.from && (config.from.run ?? config.from.path),
+    bill: bill(),
+  };
+}
+
+/** Opens or restores the run, makes the parts of the session, and publishes the version that the run begins or continues with. */
+async function openSession(options: SessionOptions) {
+  const { config, broker, client, scope, log } = options;
+  const checkpoints = new CheckpointStore(options);
+  const opened = await openRun({ ...options, checkpoints });
+  const base = await openBase(client, config);
+  // The loss of the run, and the one that corrections, audits and watches ask for logprobs with.
+  const carried = await opened.run.probeLosses([config.loss.name, 'cross_entropy'], {
+    ...config.loss.config,
+    temperature: config.sampling.temperature,
+  });
+  for (const [name, carrier] of Object.entries(carried)) {
+    log.warn(
+      { loss: name, carrier },
+      'the backend lacks this loss: it is computed exactly by another, with one forward pass more',
+    );
   }
+  const unkeyed = opened.table?.nextOrder ?? 0; // tickets that may have been issued without a key
+  const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
+  const ticketsSoFar = await broker.ticketsSoFar();
+  const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope });
+  const { publisher, audit, certificates } = parts;
+
+  // A run has a checkpoint before its first ticket, so that there is always one to restore.
+  if (!opened.isResumed) await saveStart(parts, options.meter);
+  await certificates.recall(broker.policy);
+  await parts.adapters.open(await broker.policy.manifests());
+  // Before the first manifest, which names the quarantined actors.
+  for await (const { actor } of broker.events.every('quarantine')) audit.remember([actor]);
+  await publisher.publish(opened.version).catch((caught: unknown) => {
+    if (!(caught instanceof VersionNotFinite)) throw caught;
+    throw new UserError(
+      `${caught.message}; these are the weights of step ${opened.step} as the backend has them, before this learner trained ` +
+        'anything: check --model-dir and the checkpoints of the backend, or start a new run',
+      { cause: caught },
+    );
+  });
+  const { loss, model } = config;
+  log.info(
+    {
+      loss: carried[loss.name] === undefined ? loss.name : `${loss.name} by ${carried[loss.name]}`,
+      sampling: client.samples(model.name),
+      promptLogprobs: (await client.probePromptLogprobs(model.name)).known,
+      adapters: publisher.adapters,
+      adaptersAtOnce: 'unknown', // no server says it; the doctor tries a second one
+      calls: callsText(await client.probeCalls()),
+    },
+    'what the backend offers',
+  );
+  await broker.resetConsumer('scored.train');
+  await broker.resetConsumer('scored.eval');
+  return { opened, base, parts, queues: new SessionQueues(options, parts, scope) };
+}
+
+/** Does at intervals, until disposed of, what no message causes: extends leases, checks actors, maintains published versions. */
+function keepUp(
+  { settings, broker, runWatch, scope, log }: SessionOptions,
+  { unacked, audit, publisher }: SessionParts,
+  onCheck: () => void,
+): Disposable {
+  const refusals = new RefusalReports(broker.events, log);
+  let isMaintaining = false;
+  const timers = [
+    setInterval(
+      () => {
+        unacked.extendLeases();
+      },
+      (1_000 * settings.leaseSeconds) / 3,
+    ),
+    setInterval(() => {
+      audit.checkLiveActors(runWatch.live);
+      onCheck();
+      void scope.track(refusals.report(runWatch.leases));
+    }, checkActorsEveryMs),
+    setInterval(() => {
+      if (!broker.isConnected || isMaintaining) return;
+      isMaintaining = true;
+      const maintained = publisher.maintain().finally(() => {
+        isMaintaining = false;
+      });
+      void scope.track(maintained);
+    }, maintainEveryMs),
+  ];
+  return {
+    [Symbol.dispose]: () => {
+      for (const timer of timers) clearInterval(timer);
+    },
+  };
 }
 
 /** Reads a run's past and reduces its steps, of which there may be very many, to what the session needs. */
