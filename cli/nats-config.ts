@@ -65,7 +65,7 @@ accounts and tls blocks, to be included in the server's own configuration. offbe
 offbeat eval take the folder as --nats-keys; a service takes its own key as --nats-nkey-seed-file.
 
 To add actors, repeat the command with a larger --actors, put nats-server.conf where each server
-includes it, and reload each twice (nats-server --signal reload=PID).
+includes it, and restart the servers, one after another; a run continues meanwhile.
 
 ${describeFlags(NatsConfig.shape, natsConfigService)}
 `;
@@ -98,7 +98,7 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
     const other = /^# Written by offbeat nats-config, for run (.+)\.$/m.exec(previous)?.[1];
     throw new UserError(
       `${path} ${other === undefined ? `does not name run ${run}` : `belongs to run ${other}`}. Replacing it would lock its ` +
-        'clients out when the server next reloads: choose another --out, or delete the file if no server includes it',
+        'clients out when the server next starts: choose another --out, or delete the file if no server includes it',
     );
   }
   if (tlsHosts === undefined && existsSync(join(out, authorityFile))) {
@@ -144,7 +144,7 @@ async function ensureCertificate(folder: string, hosts: readonly string[]): Prom
 }
 
 /**
- * Notes on reloading running servers, and on the identities that they will refuse.
+ * Notes on the identities that the servers will accept and refuse from their next start on.
  *
  * @param previous the configuration that they include until now.
  */
@@ -159,7 +159,7 @@ function changesOf(
   const told = [];
   if (added.length > 0) {
     told.push(
-      `new: ${shortened(added)}; reload each server twice: new accounts have no rights after the first reload`,
+      `new: ${shortened(added)}; restart the servers, one after another: a reload does not give new accounts their rights`,
     );
   }
   if (leftOut.length > 0) {

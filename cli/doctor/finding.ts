@@ -74,7 +74,7 @@ export const remedies = {
   fewStreams: "raise the account's limit of streams: a run has eleven",
   smallPayload: 'raise max_payload to 1 MiB: until then large groups go through the object store',
   keyMayNot:
-    'write keys and permissions again with offbeat nats-config for this run and these actors, include its nats-server.conf and reload the server',
+    'write keys and permissions again with offbeat nats-config for this run and these actors, include its nats-server.conf and restart the server',
   noKey: 'offbeat nats-config writes keys for every role; name their folder with --nats-keys',
   permissionsUnknown: 'name the run with --run, since each run has its own permissions',
   clockSkewed:

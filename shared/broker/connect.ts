@@ -148,11 +148,11 @@ function withoutJetStream({ info }: NatsConnection): string {
     : 'runs without JetStream; start it with `nats-server -js`, or add `jetstream {}` to its configuration';
 }
 
-/** Hint for an account that a reload added: the server gives it JetStream only at the next reload. */
+/** Hint for an account that a reload added: nats-server gives it JetStream only when it starts. */
 function ofNewAccount({ natsNkeySeedFile }: NatsAccess): string {
   return natsNkeySeedFile === undefined
     ? ''
-    : '; if it has, and this key was added while it ran, reload it once more';
+    : '; if it has, and this key was added while it ran, restart it';
 }
 
 function parseAddress(natsUrl: string): URL {

@@ -90,7 +90,7 @@ async function withoutLoss(
 function notAllowed(name: string, caught: unknown): unknown {
   if (!(caught instanceof NatsError) || !caught.isPermissionError()) return caught;
   return new UserError(
-    `NATS does not allow this key to use stream ${name}: the server's configuration was written by another release of Offbeat; write it again with \`offbeat nats-config\` (existing keys stay) and reload the server twice`,
+    `NATS does not allow this key to use stream ${name}: the server's configuration was written by another release of Offbeat; write it again with \`offbeat nats-config\` (existing keys stay) and restart the server`,
     { cause: caught },
   );
 }

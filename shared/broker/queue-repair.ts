@@ -188,7 +188,7 @@ function lastKnown(state: StreamState): number {
 
 /** Remedy if an older release wrote the server's configuration. */
 const remedyOfMissingRight =
-  'the NATS server does not allow the learner to empty a stream: run `offbeat nats-config` again and reload it';
+  'the NATS server does not allow the learner to empty a stream: run `offbeat nats-config` again and restart it';
 
 /** Stores messages again in order, each only if its subject has not been written meanwhile. */
 async function storeAgain(

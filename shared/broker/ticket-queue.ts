@@ -132,4 +132,4 @@ export class TicketQueue {
 
 /** Remedy if an older release wrote the server's configuration. */
 const remedyOfOldRights =
-  'the NATS server does not allow the learner to read and delete tickets: run `offbeat nats-config` again and reload it';
+  'the NATS server does not allow the learner to read and delete tickets: run `offbeat nats-config` again and restart it';

@@ -81,14 +81,14 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     it('a repeated offbeat nats-config keeps the existing keys and says which are new or left out', async () => {
       assert.match(await again(1), /^5 keys; their permissions are in .*nats-server\.conf\n$/);
       const before = await held('actor.actor-0.nk');
-      assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
+      assert.match(await again(2), /new: actor\.actor-1; restart the servers, one after another/);
       assert.equal(await held('actor.actor-0.nk'), before);
       assert.match(await held('nats-server.conf'), /actor:actor-1/);
       const told = await again(1);
       assert.match(told, /left out, although their keys exist: actor\.actor-1; --actors/);
       assert.doesNotMatch(told, /new:/);
       assert.doesNotMatch(await held('nats-server.conf'), /actor:actor-1/);
-      assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
+      assert.match(await again(2), /new: actor\.actor-1; restart the servers, one after another/);
       await rm(join(folder, 'actor.actor-1.nk')); // another key is let into the same account
       assert.match(await again(2), /^6 keys; their permissions are in .*nats-server\.conf\n$/);
     });

@@ -34,7 +34,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     });
   });
 
-  it('connecting asks for a second reload of a server that accepts the key but offers no JetStream', async () => {
+  it('connecting asks for a restart of a server that accepts the key but offers no JetStream', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-keys-'));
     const [user] = await writeKeys(folder, 'test', [{ role: 'learner' }]);
     await using server = await NatsServer.start({
@@ -44,7 +44,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     const access = accessWith(folder, { role: 'learner' });
     await assert.rejects(connectBroker({ ...options, ...access, natsUrl: server.url }), {
       name: 'NatsUnusable',
-      message: /runs without JetStream; .* this key was added while it ran, reload it once more/,
+      message: /runs without JetStream; .* this key was added while it ran, restart it/,
     });
     await rm(folder, { recursive: true });
   });

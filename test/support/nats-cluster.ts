@@ -4,7 +4,10 @@ import { NatsServer } from './nats-server.js';
 
 /** A cluster of three servers on loopback: a stream may be kept on all of them. */
 export class NatsCluster implements AsyncDisposable {
-  private constructor(readonly servers: readonly [NatsServer, NatsServer, NatsServer]) {}
+  private constructor(
+    readonly servers: readonly [NatsServer, NatsServer, NatsServer],
+    readonly monitoringPorts: readonly number[],
+  ) {}
 
   /**
    * Resolves when streams can be created.
@@ -13,7 +16,7 @@ export class NatsCluster implements AsyncDisposable {
    */
   static async start(configuration: string): Promise<NatsCluster> {
     const ports = [await freePort(), await freePort(), await freePort()];
-    const monitoringPort = await freePort();
+    const monitoringPorts = [await freePort(), await freePort(), await freePort()];
     const routes = JSON.stringify(
       ports.map((port) => `nats-route://routes:secret@127.0.0.1:${port}`),
     );
@@ -24,24 +27,33 @@ cluster {
   name: test, listen: "127.0.0.1:${port}", routes: ${routes}
   authorization { user: routes, password: secret }
 }
-${i === 0 ? `http: "127.0.0.1:${monitoringPort}"` : ''}
+http: "127.0.0.1:${monitoringPorts[i]}"
 ${configuration}`,
       });
     const started: NatsServer[] = [];
     try {
       for (const [i, port] of ports.entries()) started.push(await start(port, i));
       const [one, two, three] = started;
-      const hasLeader = () =>
-        fetch(`http://127.0.0.1:${monitoringPort}/healthz`).then(({ ok }) => ok);
-      await until(hasLeader); // an earlier request would stay unanswered, and its client would wait
-      return new NatsCluster([one!, two!, three!]);
+      await untilHealthy(monitoringPorts[0]!); // has a leader; an earlier request would stay unanswered, and its client would wait
+      return new NatsCluster([one!, two!, three!], monitoringPorts);
     } catch (caught) {
       for (const server of started) await server[Symbol.asyncDispose]();
       throw caught;
     }
   }
 
+  /** Starts a stopped server again; resolves when it has caught up with the others. */
+  async resume(server: NatsServer): Promise<void> {
+    await server.resume();
+    await untilHealthy(this.monitoringPorts[this.servers.indexOf(server)]!);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.servers.map((server) => server[Symbol.asyncDispose]()));
   }
+}
+
+/** Resolves once the server says that its copies of all streams and consumers are current. */
+function untilHealthy(monitoringPort: number): Promise<void> {
+  return until(() => fetch(`http://127.0.0.1:${monitoringPort}/healthz`).then(({ ok }) => ok));
 }

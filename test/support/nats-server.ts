@@ -89,30 +89,6 @@ export class NatsServer implements AsyncDisposable {
     child.stderr.removeAllListeners('data').resume();
   }
 
-  /**
-   * Reloads the configuration; resolves when it is in force.
-   *
-   * @throws with the server's message, if it cannot.
-   */
-  async reload(): Promise<void> {
-    const stderr = this.#child?.stderr;
-    if (!stderr) throw new Error('no server to reload: it is stopped');
-    let output = '';
-    await new Promise<void>((resolve, reject) => {
-      const listen = (chunk: Buffer) => {
-        output += chunk.toString();
-        const isDone = /Reloaded server configuration/.test(output);
-        const failure = /Failed to reload .*/.exec(output)?.[0];
-        if (!isDone && failure === undefined) return;
-        stderr.off('data', listen);
-        if (failure === undefined) resolve();
-        else reject(new Error(failure));
-      };
-      stderr.on('data', listen);
-      this.#child?.kill('SIGHUP');
-    });
-  }
-
   /** Pauses or continues the process. */
   hold(signal: 'SIGSTOP' | 'SIGCONT'): void {
     this.#child?.kill(signal);
