@@ -70,7 +70,8 @@ export class Terminal implements AsyncDisposable {
    * @throws AssertionError if it ends earlier or not cleanly.
    */
   async serve(command: string): Promise<void> {
-    const child = spawn('bash', ['-euo', 'pipefail', '-c', `${this.#settings} exec ${command}`], {
+    const script = `${this.#settingsFor(command)} exec ${command}`;
+    const child = spawn('bash', ['-euo', 'pipefail', '-c', script], {
       cwd: this.folder,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -96,17 +97,21 @@ export class Terminal implements AsyncDisposable {
   /** Runs a command to its end, for fewer steps than it says. */
   async run(command: string): Promise<CommandResult> {
     const shorter = command.replace(/--max-steps[ =]\d+/, '--max-steps 2');
-    const script = `${this.#settings} ${shorter}`;
+    const script = `${this.#settingsFor(command)} ${shorter}`;
     return runCommand('bash', ['-euo', 'pipefail', '-c', script], {
       cwd: this.folder,
       timeoutMs: 240_000,
     });
   }
 
-  /** The beginning of a script: the path of programs, and settings that shorten a run. */
-  get #settings(): string {
+  /** The beginning of the script of a command: the path of programs, and settings that shorten a run. */
+  #settingsFor(command: string): string {
     const path = `PATH='${join(this.folder, '.bin')}'${delimiter}"$PATH"`;
-    const variables = Object.entries(small).map(([name, value]) => `${name}=${value}`);
+    // Fewer problems are generated sooner; a file has the number that it has.
+    const size = /--(dataset|task|config)\b/.test(command) ? {} : { OFFBEAT_TRAIN_SIZE: '512' };
+    const variables = Object.entries({ ...small, ...size }).map(
+      ([name, value]) => `${name}=${value}`,
+    );
     return `export ${path} ${variables.join(' ')};`;
   }
 

@@ -181,7 +181,7 @@ describe('offbeat up on a disk that was full before', { timeout: 120_000 }, () =
 
 describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
   const small =
-    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=0'.split(
+    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --train-size=512 --eval-problems=0'.split(
       ' ',
     );
 

@@ -15,7 +15,7 @@ import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
 
 const small =
-  '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-samples=2 --actors=1'.split(
+  '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --train-size=512 --eval-samples=2 --actors=1'.split(
     ' ',
   );
 

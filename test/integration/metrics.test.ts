@@ -9,6 +9,7 @@ import { UpProcess } from '../support/up-process.js';
 
 const flags = [
   ...['--groups-per-batch=4', '--group-size=8', '--num-minibatches=2', '--lora-rank=2'],
+  '--train-size=512',
   ...[
     '--eval-problems=4',
     '--eval-samples=1',

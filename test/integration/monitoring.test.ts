@@ -12,6 +12,7 @@ import { UpProcess } from '../support/up-process.js';
 /** Small steps, frequent evaluations and two difficulties, so that every metric soon has data. */
 const flags = [
   ...['--groups-per-batch=4', '--group-size=8', '--num-minibatches=2', '--lora-rank=2'],
+  '--train-size=512',
   ...['--eval-problems=16', '--eval-samples=1', '--eval-every-versions=2', '--numbers=3,4'],
   ...['--max-minutes=30', '--actors=1', '--gpus-trainer=1', '--price-trainer-hour=2'],
 ];

@@ -13,7 +13,7 @@ import { UpProcess } from '../support/up-process.js';
 describe('offbeat up', { timeout: 480_000 }, () => {
   // The embedded model, so that groups have variance; steps take a second.
   const small =
-    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=4 --eval-samples=1'.split(
+    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --train-size=512 --eval-problems=4 --eval-samples=1'.split(
       ' ',
     );
   const lone = [...small, '--actors=1'];
