@@ -55,42 +55,75 @@ const loops = [
   ...['default', 'adoption between groups', 're-read on adoption', 'no refill', 'replay 0.5'],
 ];
 
+const headlineHead = [
+  ...['', 'temperature 1', 'greedily', 'in 4 tries', 'in 16 tries', 'in 64 tries'],
+];
+
+const rowsBefore: ResultTable['rows'] = [
+  { label: 'before', choice: { arm: 'RL' }, measures: [...before, 'base in 64 tries'] },
+  {
+    label: 'before, at temperature 2',
+    choice: { arm: 'RL' },
+    measures: [
+      ...['base at 2', undefined, 'base in 4 tries at 2', 'base in 16 tries at 2'],
+      'base in 64 tries at 2',
+    ],
+  },
+];
+
+const rowsOfKnown: ResultTable['rows'] = [
+  {
+    label: 'pre-trained problems, before',
+    choice: { arm: 'RL' },
+    measures: [...known.map((name) => `${name}, base`), ...nothing],
+  },
+  {
+    label: 'pre-trained problems, after',
+    choice: { arm: 'RL' },
+    measures: [...known, ...nothing],
+  },
+];
+
 const tables: readonly ResultTable[] = [
   {
     page: 'README.md',
     section: 'the headline',
     experiment: 'headline',
-    head: ['', 'temperature 1', 'greedily', 'in 4 tries', 'in 16 tries', 'in 64 tries'],
+    head: headlineHead,
     rows: [
-      { label: 'before', choice: { arm: 'RL' }, measures: [...before, 'base in 64 tries'] },
-      {
-        label: 'before, at temperature 2',
-        choice: { arm: 'RL' },
-        measures: [
-          ...['base at 2', undefined, 'base in 4 tries at 2', 'base in 16 tries at 2'],
-          'base in 64 tries at 2',
-        ],
-      },
+      ...rowsBefore,
       { label: 'after ten minutes of RL', choice: { arm: 'RL' }, measures: after },
       { label: 'synchronous, 180 steps', choice: { arm: 'synchronous' }, measures: after },
       { label: 'no correction, 180 steps', choice: { arm: 'no correction' }, measures: after },
-      {
-        label: 'supervised on solutions',
-        choice: { arm: 'supervised' },
-        measures: after,
-      },
+      { label: 'supervised on solutions', choice: { arm: 'supervised' }, measures: after },
       { label: 'random reward', choice: { arm: 'random reward' }, measures: after },
+      ...rowsOfKnown,
+    ],
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the replication',
+    experiment: 'replication',
+    head: headlineHead,
+    rows: [
+      ...rowsBefore,
+      { label: 'after ten minutes of RL', choice: { arm: 'RL' }, measures: after },
+      { label: 'the same with `maxrl`', choice: { arm: 'maxrl' }, measures: after },
+      ...rowsOfKnown,
       {
-        label: 'pre-trained problems, before',
-        choice: { arm: 'RL' },
-        measures: [...known.map((name) => `${name}, base`), ...nothing],
-      },
-      {
-        label: 'pre-trained problems, after',
-        choice: { arm: 'RL' },
+        label: 'the same with `maxrl`',
+        choice: { arm: 'maxrl' },
         measures: [...known, ...nothing],
       },
     ],
+  },
+  {
+    page: 'docs/experiments.md',
+    section: 'the differences by advantage',
+    experiment: 'replication',
+    isOfDifferences: true,
+    head: ['points more than RL', ...headlineHead.slice(1)],
+    rows: [{ label: '`maxrl`', choice: { arm: 'maxrl' }, measures: after }],
   },
   {
     page: 'docs/experiments.md',
