@@ -12,9 +12,7 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
   const few = '--actors=1 --eval-problems=4 --eval-samples=1 --train-size=480'.split(' ');
   const small = ['--lora-rank=2', ...few];
   const onExamples = ['--batch-examples=8', '--held-out-examples=8', '--checkpoint-every-steps=2'];
-  const onRollouts = [
-    ...['--groups-per-batch=2', '--group-size=8', '--num-minibatches=1', '--train-size=512'],
-  ];
+  const onRollouts = ['--groups-per-batch=2', '--group-size=8', '--num-minibatches=1'];
 
   it('a run on examples goes on after its learner was killed, and reinforcement learning starts from its weights', async () => {
     const flags = [...small, ...onExamples];
