@@ -19,7 +19,6 @@ import {
 import { DivergenceWatch } from '../stop/divergence-watch.js';
 import { openEvaluations } from '../evaluation/evaluations.js';
 import { ShareWatch } from '../report/run-watch.js';
-import { RefusalReports } from '../report/refusal-reports.js';
 import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
@@ -29,14 +28,10 @@ import { Training } from '../step/training.js';
 import { SupervisedTraining } from '../supervised/supervised-training.js';
 import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
+import { keepUp } from './upkeep.js';
 import type { TrainingLoop } from '../step/training-loop.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
-
-/** How often the audit checks the live actors. */
-const checkActorsEveryMs = 5_000;
-/** How often published versions are checked: for an outage that lost some, links that expire, actors that ask for adapters. */
-const maintainEveryMs = 2_000;
 
 /**
  * Runs one session: opens or restores the run on one backend, trains, and evaluates before and after. If the
@@ -146,7 +141,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     return { reason: stop.aborted ? 'stopped' : isComplete ? 'max_steps' : 'max_minutes' };
   }
 
-  using _upkeep = keepUp(options, parts, () => recordBill(bill()));
+  using _upkeep = keepUp({ ...options, ...parts, onCheck: () => recordBill(bill()) });
   queues.handleEvaluations(evaluator);
   // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
   const first = past.first ?? (step === 0 ? evaluate() : undefined);
@@ -218,42 +213,6 @@ async function openSession(options: SessionOptions) {
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
   return { opened, base, parts, queues: new SessionQueues(options, parts, scope) };
-}
-
-/** Does at intervals, until disposed of, what no message causes: extends leases, checks actors, maintains published versions. */
-function keepUp(
-  { settings, broker, runWatch, scope, log }: SessionOptions,
-  { unacked, audit, publisher }: SessionParts,
-  onCheck: () => void,
-): Disposable {
-  const refusals = new RefusalReports(broker.events, log);
-  let isMaintaining = false;
-  const timers = [
-    setInterval(
-      () => {
-        unacked.extendLeases();
-      },
-      (1_000 * settings.leaseSeconds) / 3,
-    ),
-    setInterval(() => {
-      audit.checkLiveActors(runWatch.live);
-      onCheck();
-      void scope.track(refusals.report(runWatch.leases));
-    }, checkActorsEveryMs),
-    setInterval(() => {
-      if (!broker.isConnected || isMaintaining) return;
-      isMaintaining = true;
-      const maintained = publisher.maintain().finally(() => {
-        isMaintaining = false;
-      });
-      void scope.track(maintained);
-    }, maintainEveryMs),
-  ];
-  return {
-    [Symbol.dispose]: () => {
-      for (const timer of timers) clearInterval(timer);
-    },
-  };
 }
 
 /** Reads a run's past and reduces its steps, of which there may be very many, to what the session needs. */
