@@ -148,7 +148,7 @@ function withoutJetStream({ info }: NatsConnection): string {
     : 'runs without JetStream; start it with `nats-server -js`, or add `jetstream {}` to its configuration';
 }
 
-/** Hint for an account that a reload added: nats-server gives it JetStream only when it starts. */
+/** Hint for an account that a reload added: that reload does not give it JetStream. */
 function ofNewAccount({ natsNkeySeedFile }: NatsAccess): string {
   return natsNkeySeedFile === undefined
     ? ''
