@@ -71,17 +71,19 @@ const rowsBefore: ResultTable['rows'] = [
   },
 ];
 
-const rowsOfKnown: ResultTable['rows'] = [
-  {
-    label: 'pre-trained problems, before',
-    choice: { arm: 'RL' },
-    measures: [...known.map((name) => `${name}, base`), ...nothing],
-  },
-  {
-    label: 'pre-trained problems, after',
-    choice: { arm: 'RL' },
-    measures: [...known, ...nothing],
-  },
+const rowOfKnown = (
+  label: string,
+  arm: string,
+  names: readonly string[] = known,
+): ResultTable['rows'][number] => ({ label, choice: { arm }, measures: [...names, ...nothing] });
+
+const rowsOfKnown = [
+  rowOfKnown(
+    'pre-trained problems, before',
+    'RL',
+    known.map((name) => `${name}, base`),
+  ),
+  rowOfKnown('pre-trained problems, after', 'RL'),
 ];
 
 const tables: readonly ResultTable[] = [
@@ -108,13 +110,9 @@ const tables: readonly ResultTable[] = [
     rows: [
       ...rowsBefore,
       { label: 'after ten minutes of RL', choice: { arm: 'RL' }, measures: after },
-      { label: 'the same with `maxrl`', choice: { arm: 'maxrl' }, measures: after },
+      { label: 'after ten minutes with `maxrl`', choice: { arm: 'maxrl' }, measures: after },
       ...rowsOfKnown,
-      {
-        label: 'the same with `maxrl`',
-        choice: { arm: 'maxrl' },
-        measures: [...known, ...nothing],
-      },
+      rowOfKnown('pre-trained problems, after `maxrl`', 'maxrl'),
     ],
   },
   {
