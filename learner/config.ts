@@ -94,6 +94,7 @@ export function runConfig(
     loss: lossOf(config),
     correction: correctionOf(config),
     ...valuesOf(advantages, config),
+    ...(config.maxrlUntil !== undefined && { maxrlUntil: config.maxrlUntil }),
     extraTerms: extraTerms(config),
     adam: valuesOf(adam, config),
     schedule: scheduleOf(config),

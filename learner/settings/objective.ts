@@ -9,6 +9,7 @@ import {
 } from '../../shared/rl/losses.js';
 import { advantages, offPolicyFields, settingsOf } from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
+import type { Duration } from './run-control.js';
 import type { Batches } from './training.js';
 
 /** The loss of a step, and how it corrects for data of older policies. */
@@ -213,6 +214,14 @@ const maskBounds = {
 /** How advantages are computed: the baseline, and the extra terms of each token. */
 export const Advantages = z.object({
   ...settingsOf(advantages),
+  maxrlUntil: number
+    .gt(0)
+    .lt(1)
+    .optional()
+    .describe(
+      'share of the run after which --advantage maxrl gives way to mean_centred: first many ways to an answer, then one sure one; ' +
+        'by default never.',
+    ),
   lengthPenalty: number
     .min(0)
     .default(0)
@@ -240,13 +249,23 @@ export const Advantages = z.object({
 });
 export type Advantages = z.infer<typeof Advantages>;
 
-export function checkAdvantages(settings: Advantages, addIssue: AddIssue<Advantages>): void {
+export function checkAdvantages(
+  settings: Advantages & Duration,
+  addIssue: AddIssue<Advantages>,
+): void {
   const { lengthPenalty, lengthFree, entropyBonus, entropyTarget } = settings;
   if (settings.advantage === 'reward' && settings.zeroVariance === 'refill') {
     addIssue(
       'zeroVariance',
       '--advantage reward learns from groups of equal rewards too; choose train',
     );
+  }
+  if (settings.maxrlUntil !== undefined && settings.advantage !== 'maxrl') {
+    addIssue('maxrlUntil', `--advantage is ${settings.advantage}; choose maxrl, or remove it`);
+  }
+  const hasEnd = settings.maxSteps !== undefined || settings.maxMinutes !== undefined;
+  if (settings.maxrlUntil !== undefined && !hasEnd) {
+    addIssue('maxrlUntil', 'it needs an end: add --max-steps or --max-minutes');
   }
   if (lengthPenalty === 0 && lengthFree > 0) {
     addIssue('lengthFree', 'there is no --length-penalty; remove it');

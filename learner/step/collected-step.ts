@@ -1,4 +1,6 @@
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import { advantageAt } from '../../shared/rl/advantages.js';
+import type { AdvantageKind } from '../../shared/rl/objective.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { Admission, Minibatch } from '../groups/admission.js';
@@ -37,6 +39,7 @@ export interface CollectedStepOptions {
  */
 export class CollectedStep {
   readonly #options: CollectedStepOptions;
+  readonly #advantage: AdvantageKind; // one for the whole step
   readonly #held: Minibatch<ArrivedGroup>[] = []; // not sent yet
   #trained: TrainedGroup[] = [];
   #results: Promise<MinibatchResult>[] = [];
@@ -48,6 +51,8 @@ export class CollectedStep {
     readonly number: number,
   ) {
     this.#options = options;
+    const { config, learningRates } = options;
+    this.#advantage = advantageAt(config, learningRates.progress(number - 1));
   }
 
   /** The groups that were sent, in the order of the minibatches. */
@@ -91,7 +96,8 @@ export class CollectedStep {
     const { maxStepsOffPolicy } = config;
     const bound = { version, maxStepsOffPolicy, rewinds: admission.rewinds };
     const scored = minibatches.map(({ groups }) => groups.map(({ scored }) => scored));
-    const prepared = await idle.during(prepareMinibatches(this.#options, config, scored, bound));
+    const settings = { ...config, advantage: this.#advantage };
+    const prepared = await idle.during(prepareMinibatches(this.#options, settings, scored, bound));
     minibatches.forEach(({ orders, groups, staleness, substep, isLastOfSubstep }, i) => {
       const result = sendMinibatch(run, config, prepared[i]!).then((computed) => {
         admission.limiter.recordComputed(orders);

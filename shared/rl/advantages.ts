@@ -56,6 +56,24 @@ export function groupAdvantages(kind: GroupAdvantageKind, rewards: readonly numb
   return centred(rewards).map((advantage) => advantage * scale);
 }
 
+/**
+ * The kind of advantages that a step uses.
+ *
+ * @param maxrlUntil progress of the run at which `maxrl` gives way to `mean_centred`; undefined: never.
+ * @param progress of the run before the step, 0 to 1.
+ */
+export function advantageAt(
+  { advantage, maxrlUntil = Infinity }: AdvantageSchedule,
+  progress: number,
+): AdvantageKind {
+  return advantage === 'maxrl' && progress >= maxrlUntil ? 'mean_centred' : advantage;
+}
+
+export interface AdvantageSchedule {
+  readonly advantage: AdvantageKind;
+  readonly maxrlUntil?: number | undefined;
+}
+
 /** The others are the centred advantage times one factor of the whole group. */
 const scaleOf: Record<
   Exclude<GroupAdvantageKind, 'reward'>,

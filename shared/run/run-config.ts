@@ -47,6 +47,7 @@ export const RunConfig = z.strictObject({
   }),
   correction: Correction,
   ...fieldsOf(advantages),
+  maxrlUntil: z.number().gt(0).lt(1).optional(), // progress at which maxrl gives way to mean_centred
   extraTerms: ExtraTerms,
   adam: z.strictObject(fieldsOf(adam)),
   schedule: Schedule,

@@ -67,6 +67,12 @@ describe("the learner's configuration", () => {
     });
   });
 
+  it('the run configuration has a progress at which maxrl ends only if it is set', () => {
+    const configOf = (...flags: string[]) => runConfig(fit('--advantage=maxrl', ...flags), found);
+    assert.equal(configOf('--maxrl-until=0.6', '--max-steps=7').maxrlUntil, 0.6);
+    assert(!('maxrlUntil' in configOf())); // so that older actors can read it
+  });
+
   it('the learner accepts a loss without correction if data cannot be stale or something else corrects', () => {
     load('--loss', 'cross_entropy', '--max-steps-off-policy', '0');
     load('--loss', 'cross_entropy', '--mask', 'icepop');
@@ -174,6 +180,15 @@ describe("the learner's configuration", () => {
     [['--weight-cap', '3'], /--correction in_loss has no weights; remove it/],
     [['--mask-low', '0.1'], /there is no --mask; remove it/],
     [['--mask', 'icepop', '--mask-low', '6'], /it is 5, and must be above --mask-low, which is 6/],
+    [
+      ['--maxrl-until', '0.5', '--max-steps', '9'],
+      /--advantage is mean_centred; choose maxrl, or remove it/,
+    ],
+    [
+      ['--advantage', 'maxrl', '--maxrl-until', '0.5'],
+      /--maxrl-until .* needs an end: add --max-steps or --max-minutes/,
+    ],
+    [['--advantage', 'maxrl', '--maxrl-until', '1', '--max-steps', '9'], /--maxrl-until/],
     [['--length-free', '3'], /there is no --length-penalty/],
     [['--entropy-target', '0.3'], /there is no --entropy-bonus/],
     [['--schedule', 'cosine'], /needs an end: add --max-steps or --max-minutes/],

@@ -5,6 +5,7 @@ import type { ArrivedGroup } from '../../../learner/groups/check-scored-group.js
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { LearningRateSchedule } from '../../../learner/step/learning-rate-schedule.js';
 import { CollectedStep } from '../../../learner/step/collected-step.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
 import { runConfig, scoredGroup } from '../../support/messages.js';
 
@@ -12,12 +13,15 @@ const config = runConfig({ groupsPerBatch: 4, numSubsteps: 2, numMinibatches: 2 
 const progress = { progressBefore: 0, stepBefore: 0, maxSteps: 4, maxSeconds: Infinity };
 
 describe('an open step of two optimizer steps on two minibatches each', () => {
-  /** Sends this many minibatches of one group each. */
-  const send = async (scope: TaskScope, minibatches: number) => {
+  /** Sends this many minibatches of one group each, as the step of this number. */
+  const send = async (scope: TaskScope, minibatches: number, over: object = {}, number = 1) => {
+    const settings = { ...config, ...over };
     const calls: string[] = [];
+    const sent: number[][] = []; // the first advantage of each rollout of a pass
     const backend = {
-      forwardBackward: () => {
+      forwardBackward: (data: readonly Datum[]) => {
         calls.push('pass');
+        sent.push(data.map(({ inputs }) => inputs.advantages!.find((value) => value !== 0) ?? 0));
         const logprobs = [new Float32Array(5), new Float32Array(5)]; // one for each answer of a group
         return Promise.resolve({ logprobs, metrics: {} });
       },
@@ -32,24 +36,31 @@ describe('an open step of two optimizer steps on two minibatches each', () => {
     );
     const step = new CollectedStep(
       {
-        config,
+        config: settings,
         scope,
         run: backend as never,
         base: undefined,
         admission,
         changes: { notify: () => undefined },
         idle: new IdleClock(() => 0),
-        learningRates: new LearningRateSchedule(config, progress, () => 0),
+        learningRates: new LearningRateSchedule(settings, progress, () => 0),
       },
-      1,
+      number,
     );
     while (admission.offer() !== undefined) admission.issue();
     for (let order = 0; order < minibatches; order++) {
-      const group = { scored: scoredGroup(), seq: order, sampledBy: [0], arrivedAtVersion: 0 };
+      const { scores, ...scored } = scoredGroup();
+      const rewarded = scores.map((score, i) => ({ ...score, reward: i === 0 ? 1 : 0 }));
+      const group = {
+        scored: { ...scored, scores: rewarded },
+        seq: order,
+        sampledBy: [0],
+        arrivedAtVersion: 0,
+      };
       admission.arrive(order, group, group.sampledBy);
       await step.take(admission.cut()!);
     }
-    return { step, calls };
+    return { step, calls, sent };
   };
   it('an optimizer step follows every second pass', async () => {
     await using scope = new TaskScope();
@@ -69,6 +80,22 @@ describe('an open step of two optimizer steps on two minibatches each', () => {
     assert.deepEqual(
       [step.sentGroups.length, step.results.length, step.optimStepMetrics.length],
       [2, 2, 1],
+    );
+  });
+
+  it('maxrl gives way to centred advantages in the first step that starts at the progress that is set', async () => {
+    await using scope = new TaskScope();
+    const advantagesOf = async (over: object, number: number) =>
+      (await send(scope, 1, over, number)).sent;
+    const [maxrl, centred] = [
+      await advantagesOf({ advantage: 'maxrl' }, 3),
+      await advantagesOf({}, 3),
+    ];
+    assert.notDeepEqual(maxrl, centred);
+    const changing = { advantage: 'maxrl', maxrlUntil: 0.5 }; // of four steps
+    assert.deepEqual(
+      await Promise.all([1, 2, 3, 4].map((number) => advantagesOf(changing, number))),
+      [maxrl, maxrl, centred, centred],
     );
   });
 });
