@@ -20,12 +20,13 @@ const layers = {
   actor: ['shared'],
   learner: ['shared'],
   'reward-service': ['shared'],
+  'cli/services.ts': ['shared', 'actor', 'learner', 'reward-service', 'local-backend'], // imported when one is asked for
   cli: ['shared', 'tools'], // tools only in cli.ts, which names every command
   tools: ['shared', 'cli', 'learner/groups'], // the simulator decides with the learner's own code
   deploy: ['shared', 'cli'],
 };
 
-const isIn = (folder) => (path) => path.startsWith(`${folder}/`);
+const isIn = (folder) => (path) => path === folder || path.startsWith(`${folder}/`);
 
 /** Names the first import of a file that the table above does not allow. */
 const importsPointDown = {

@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { program } from './staleness.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const [, , task, ...words] = process.argv;
@@ -14,8 +15,8 @@ const [, , task, ...words] = process.argv;
  * `needsNats` start nats-servers themselves, as tests do; the others look for one when they need it.
  */
 const programs = {
-  start: { file: 'dist/cli/cli.js', args: ['up', ...words] },
-  sweep: { file: 'dist/cli/cli.js', args: ['sweep', ...words] },
+  start: { file: program, args: ['up', ...words] },
+  sweep: { file: program, args: ['sweep', ...words] },
   simulate: { file: 'dist/tools/simulate/main.js', args: words },
   pretrain: { file: 'dist/tools/pretrain/main.js', args: words },
   mutate: { file: 'dist/tools/mutate/main.js', args: words, needsNats: true },
@@ -32,7 +33,7 @@ const [major, minor] = process.versions.node.split('.').map(Number);
 if (major < 20 || (major === 20 && minor < 11)) {
   fail(`Node.js 20.11 or newer is needed; this is ${process.versions.node} (${process.execPath})`);
 }
-const tasks = [...Object.keys(programs), 'test'].join(', ');
+const tasks = [...Object.keys(programs), 'test', 'build'].join(', ');
 if (task === '--help' || task === '-h') {
   process.stdout.write(
     `node cli/bootstrap.mjs TASK [WORDS]: installs the packages and compiles, if needed, then runs TASK: ${tasks}.\n` +
@@ -40,7 +41,7 @@ if (task === '--help' || task === '-h') {
   );
   process.exit(0);
 }
-if (task !== 'test' && !Object.hasOwn(programs, task ?? '')) {
+if (!['test', 'build'].includes(task) && !Object.hasOwn(programs, task ?? '')) {
   fail(`unknown task ${task ?? '(none)'}; one of ${tasks} is expected`);
 }
 
@@ -53,7 +54,7 @@ if (problem !== undefined) fail(problem);
 if (task === 'test') {
   const { runTests } = await import('./run-tests.mjs');
   process.exitCode = await runTests(root, words);
-} else {
+} else if (task !== 'build') {
   const { file, args, needsNats = false } = programs[task];
   const path = join(root, file);
   if (!existsSync(path)) fail(`npm run ${task} has nothing to run yet: ${file} is missing`);

@@ -4,10 +4,11 @@ import { describeFlags } from '../shared/service/config-help.js';
 import { errorText, UserError } from '../shared/base/errors.js';
 import { nearest } from '../shared/base/nearest.js';
 import { packageRoot } from '../shared/base/package-root.js';
+import { nameSourceLines } from '../shared/base/stack-lines.js';
 import { readJson } from '../shared/base/read-json.js';
 import type { Environment } from '../shared/service/config.js';
 import { endWithNpx } from './end-with-npx.js';
-import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
+import { serviceNames, services, type ServiceName } from './services.js';
 import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 
@@ -197,6 +198,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   ],
 ]);
 
+nameSourceLines();
 endWithNpx(process.env);
 try {
   const exitCode = await run(process.argv.slice(2));
@@ -252,7 +254,7 @@ function overview(): string {
 }
 
 async function serviceHelp(service: ServiceName): Promise<string> {
-  const { shape } = await loadSchema(service);
+  const { shape } = await services[service].config();
   return `offbeat ${service}: ${purposes[service]}.\n\n${describeFlags(shape, service)}\n`;
 }
 
@@ -261,8 +263,6 @@ async function runService(
   flags: readonly string[],
   env: Environment,
 ): Promise<undefined> {
-  const module = (await import(serviceFile(service, 'main.js'))) as {
-    main(argv: readonly string[], env: Environment): Promise<void>;
-  };
-  await module.main(flags, env);
+  const main = await services[service].main();
+  await main(flags, env);
 }

@@ -64,6 +64,9 @@ async function build(root) {
     const { code, output } = await runChild(process.execPath, args, { cwd: root, isQuiet: true });
     if (code !== 0) return `${output}the TypeScript compiler failed with code ${code}; see above`;
   }
+  const bundler = [join(root, 'cli/bundle.mjs')];
+  const { code, output } = await runChild(process.execPath, bundler, { cwd: root, isQuiet: true });
+  if (code !== 0) return `${output}the bundler failed with code ${code}; see above`;
   writeFileSync(join(root, fingerprintFile), fingerprint);
   return undefined;
 }

@@ -2,6 +2,10 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 
+/** What cli/bundle.mjs makes. */
+export const bundleFolder = 'dist/bundle';
+export const program = `${bundleFolder}/cli.js`;
+
 /**
  * Why the installed dependencies are not those of package-lock.json, or undefined when they are.
  * Compares the record that npm writes when it has finished, not times: those change with every checkout.
@@ -31,14 +35,19 @@ export function whyInstallIsStale(root) {
 }
 
 /**
- * A digest of all inputs of the compiler: the sources' paths and contents, its settings, and the
+ * A digest of all inputs of the compiler and the bundler: the sources' paths and contents, their settings, and the
  * dependencies' versions.
  *
  * @returns {string} SHA-256 in hex.
  */
 export function sourceFingerprint(root) {
   const hash = createHash('sha256');
-  const settings = ['package.json', 'package-lock.json', ...compilerSettings(root)];
+  const settings = [
+    'package.json',
+    'package-lock.json',
+    'cli/bundle.mjs',
+    ...compilerSettings(root),
+  ];
   for (const path of [...settings, ...sourceFiles(root)]) {
     hash
       .update(`${path}\0`)
@@ -59,9 +68,9 @@ export function whyBuildIsStale(root, fingerprint, fingerprintFile) {
   const recorded = join(root, fingerprintFile);
   if (!existsSync(recorded)) return 'never done here';
   if (readFileSync(recorded, 'utf8') !== fingerprint) return 'the sources have changed';
-  const lost = sourceFiles(root)
-    .map((path) => `dist/${outputOf(path)}`)
-    .find((path) => !existsSync(join(root, path)));
+  const lost = [...sourceFiles(root).map((path) => `dist/${outputOf(path)}`), program].find(
+    (path) => !existsSync(join(root, path)),
+  );
   return lost === undefined ? undefined : `${lost} is missing`;
 }
 
@@ -70,7 +79,7 @@ export function orphanedOutputs(root) {
   const expected = new Set(sourceFiles(root).map(outputOf));
   const dist = join(root, 'dist');
   return walk(dist)
-    .filter((path) => /\.js(\.map)?$/.test(path))
+    .filter((path) => /\.js(\.map)?$/.test(path) && !path.startsWith(join(root, bundleFolder)))
     .filter((path) => !expected.has(relative(dist, path).replace(/\.map$/, '')));
 }
 

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { pathOf, type Reply, serveHttp } from '../../shared/service/http-server.js';
 import { livePage, partsOf, type Parts } from './page/document.js';
 import { pageStyle } from './page/style.js';
@@ -74,7 +75,7 @@ async function page(path: string, now: DashboardOptions['now']): Promise<Reply> 
   if (path === '/icon.svg') return reply(200, 'image/svg+xml', icon);
   const script = scripts.find((name) => path === `/page/${name}`);
   if (script !== undefined) {
-    const text = await readFile(new URL(`./browser/${script}`, import.meta.url), 'utf8');
+    const text = await readFile(`${packageRoot}dist/cli/dashboard/browser/${script}`, 'utf8');
     return reply(200, 'text/javascript; charset=utf-8', text);
   }
   return reply(404, 'text/plain', 'there is nothing here; the page is at /\n');

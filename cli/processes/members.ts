@@ -3,7 +3,7 @@ import type { Member } from './fleet.js';
 import type { Identity } from '../../shared/broker/permissions.js';
 import { environmentName } from '../../shared/service/config.js';
 import { freePort } from './free-port.js';
-import type { ServiceName } from '../load-schema.js';
+import type { ServiceName } from '../services.js';
 import { accessWith, identitiesOf } from '../nats-server/keys.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import {
@@ -11,7 +11,7 @@ import {
   type OffPolicyBound,
   offPolicyFields,
 } from '../../shared/run/hyperparameters.js';
-import { packageRoot } from '../../shared/base/package-root.js';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
 
 /** A server, and the folder of the keys to it, if it requires any. */
@@ -294,8 +294,7 @@ function serviceCommand(
     return {
       file: process.execPath,
       args: [
-        '--enable-source-maps',
-        `${packageRoot}dist/cli/cli.js`,
+        offbeatProgram,
         service,
         ...[...words, '--health-host=127.0.0.1', `--health-port=${healthPort}`],
         ...more,

@@ -26,7 +26,7 @@ import {
 import { openTask, TaskSettings, taskSpec, type TaskSpec } from '../../shared/tasks/registry.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import type { TrainingExamples } from '../../shared/tasks/examples/training-examples.js';
-import { loadSchema, type ServiceName } from '../load-schema.js';
+import { services, type ServiceName } from '../services.js';
 import { accessWith } from '../nats-server/keys.js';
 import { silentLogger } from '../processes/file-logger.js';
 import { checkDashboardPort } from '../processes/free-port.js';
@@ -199,7 +199,7 @@ async function checkSettings(
       const { args, env: own } = await command();
       const [name, ...flags] = args.slice(args.findIndex((word) => word.endsWith('cli.js')) + 1);
       const service = name as ServiceName;
-      const schema = await loadSchema(service);
+      const schema = await services[service].config();
       const ours = service === 'learner' ? runSettings(schema) : {};
       const nameOf = (key: string) => {
         const variable = environmentName(service, key);

@@ -4,7 +4,7 @@ import type { Environment } from '../../shared/service/config.js';
 import { adam } from '../../shared/run/hyperparameters.js';
 import { solverData } from '../../shared/tasks/examples/training-examples.js';
 import { TaskSettings } from '../../shared/tasks/registry.js';
-import { loadSchema } from '../load-schema.js';
+import { services } from '../services.js';
 import { up } from './up.js';
 import type { StartCommand } from './load-up-config.js';
 import { runSettings, UpConfig, upService } from './up-config.js';
@@ -45,7 +45,7 @@ export const sftShape: z.core.$ZodShape = offered(UpConfig.shape);
 
 /** What `offbeat sft` does, and its flags. */
 export async function sftHelp(): Promise<string> {
-  const choices = offered(runSettings(await loadSchema('learner')));
+  const choices = offered(runSettings(await services.learner.config()));
   return `offbeat sft: trains on examples by cross-entropy, on this machine.
 
 The examples are the solutions of the task's problems, or a file of prompts and answers or of conversations. The run is

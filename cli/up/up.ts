@@ -6,7 +6,7 @@ import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
 import { readLaunch, writeLaunch, resumed } from './resume.js';
-import { loadSchema } from '../load-schema.js';
+import { services } from '../services.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { preflight } from './preflight.js';
@@ -29,7 +29,7 @@ import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** What `offbeat up` does, and its flags: its own and the learner's. */
 export async function upHelp(): Promise<string> {
-  const settings = runSettings(await loadSchema('learner'));
+  const settings = runSettings(await services.learner.config());
   return `offbeat up: trains on this machine.
 
 It starts nats-server, the local backend, the reward service, the actors and the learner as separate
@@ -128,7 +128,7 @@ async function understand(
   env: Environment,
   command: StartCommand | undefined,
 ): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
-  const learner = await loadSchema('learner');
+  const learner = await services.learner.config();
   const request = loadUpConfig(learner, argv, env, command);
   const { run, runsDir, resume } = request.config;
   if (!resume || run === undefined) return { request, resumable: undefined };

@@ -1,11 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
+  isMainThread,
   receiveMessageOnPort,
   Worker,
   type MessagePort,
   type Transferable,
 } from 'node:worker_threads';
 import { errorText, PermanentError, UserError } from '../base/errors.js';
+import { nameSourceLines } from '../base/stack-lines.js';
 import { markHandled } from '../base/task-scope.js';
 
 /** The functions of a worker: each takes and returns one structured-cloneable value. */
@@ -167,6 +169,7 @@ export function serveCalls<C extends Calls<C>, Event = never>(
   calls: C,
   { isConcurrent = false } = {},
 ): CallServer<Event> {
+  if (!isMainThread) nameSourceLines(); // each thread has stacks of its own
   const serve = async ({ id, name, input }: Request): Promise<void> => {
     const run = calls[name as keyof C] as unknown as (input: unknown) => unknown;
     let response: Response;

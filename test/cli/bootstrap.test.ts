@@ -150,7 +150,7 @@ describe('the npm scripts', { timeout: 60_000 }, () => {
     assert.equal(code, 1);
     assert.match(
       err,
-      /unknown task frob; one of start, sweep, simulate, pretrain, mutate, docs, monitoring, bench, test:elastic, test:chaos, test:gpu, test:compat, test is expected/,
+      /unknown task frob; one of start, sweep, simulate, pretrain, mutate, docs, monitoring, bench, test:elastic, test:chaos, test:gpu, test:compat, test, build is expected/,
     );
     assert.match((await run(['bench'])).err, /bench has nothing to run yet/);
     const help = await run(['--help']);

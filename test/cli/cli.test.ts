@@ -3,9 +3,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 
-const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
 const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-backend'];
 const commands = [
   'up',
@@ -27,7 +26,9 @@ const commands = [
 ];
 
 async function offbeat(...args: string[]) {
-  const child = spawn(process.execPath, [cli, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [offbeatProgram, ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   const closed = once(child, 'close') as Promise<[number | null]>;
   const [out, err, [code]] = await Promise.all([text(child.stdout), text(child.stderr), closed]);
   return { out, err, code };

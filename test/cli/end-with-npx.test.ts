@@ -3,12 +3,11 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, it } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 import { until } from '../support/broker.js';
 import { isRunning } from '../support/processes.js';
 import { tinyModel } from '../support/tiny-model.js';
 
-const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
 /** The variables with which npm 7 to 11 run the script of `npx offbeat`. */
 const npx = {
   npm_command: 'exec',
@@ -18,6 +17,7 @@ const npx = {
 /** Advances the intervals of the process by ten seconds at SIGUSR2 and reports it. */
 const fakeClock = `data:text/javascript,${encodeURIComponent(`
   import { mock } from 'node:test';
+import { offbeatProgram } from '../../shared/base/package-root.js';
   mock.timers.enable({ apis: ['setInterval'] });
   process.on('SIGUSR2', () => {
     mock.timers.tick(10_000);
@@ -39,17 +39,21 @@ describe('a server and its launcher', { timeout: 120_000 }, () => {
 
   /** A server that `sh -c` starts by `command`, as npm's and a user's shell do. */
   function launch(command: string, env: NodeJS.ProcessEnv) {
-    const launcher = spawn('sh', ['-c', command, process.execPath, cli, 'local-backend'], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-      env: {
-        ...process.env,
-        LOCAL_BACKEND_API_KEY: 'tml-launched',
-        LOCAL_BACKEND_PORT: '0',
-        LOCAL_BACKEND_MODEL_DIR: model.path,
-        LOCAL_BACKEND_CHECKPOINT_DIR: model.path,
-        ...env,
+    const launcher = spawn(
+      'sh',
+      ['-c', command, process.execPath, offbeatProgram, 'local-backend'],
+      {
+        stdio: ['ignore', 'pipe', 'inherit'],
+        env: {
+          ...process.env,
+          LOCAL_BACKEND_API_KEY: 'tml-launched',
+          LOCAL_BACKEND_PORT: '0',
+          LOCAL_BACKEND_MODEL_DIR: model.path,
+          LOCAL_BACKEND_CHECKPOINT_DIR: model.path,
+          ...env,
+        },
       },
-    });
+    );
     const log: Record<string, unknown>[] = [];
     createInterface(launcher.stdout).on('line', (line) => {
       const entry = JSON.parse(line) as Record<string, unknown>;

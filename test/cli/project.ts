@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { scriptsFolder } from './scripts.js';
 
-/** A checkout of a small project with our scripts, and with a compiler that only copies. */
+/** A checkout of a small project with our scripts, and with a compiler and a bundler that only copy. */
 export class Project implements AsyncDisposable {
   private constructor(readonly root: string) {}
 
@@ -31,6 +31,8 @@ export class Project implements AsyncDisposable {
     });
     await project.write('tsconfig.json', { include: ['cli', 'test'] });
     await project.write('node_modules/typescript/bin/tsc', compiler);
+    await project.write('node_modules/esbuild/package.json', { type: 'module', main: 'main.js' });
+    await project.write('node_modules/esbuild/main.js', bundler);
     return project;
   }
 
@@ -61,6 +63,17 @@ for (const folder of ['cli', 'test'].filter(existsSync)) {
       process.exitCode = 2;
     }
     cpSync(path, join('dist', path.replace(/ts$/, 'js')));
+  }
+}
+`;
+
+const bundler = `
+import { cpSync, existsSync, mkdirSync } from 'node:fs';
+import { basename, join } from 'node:path';
+export function build({ absWorkingDir, entryPoints, outdir }) {
+  mkdirSync(outdir, { recursive: true });
+  for (const path of entryPoints.map((path) => join(absWorkingDir, path)).filter(existsSync)) {
+    cpSync(path, join(outdir, basename(path)));
   }
 }
 `;

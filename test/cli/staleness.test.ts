@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { rm } from 'node:fs/promises';
 import { afterEach, before, beforeEach, describe, it } from 'node:test';
 import { Project } from './project.js';
 import { importScript, type RunTests, type Staleness } from './scripts.js';
@@ -50,6 +51,7 @@ describe('the compiled output', () => {
     project = await Project.create();
     await project.write('test/a.test.ts', '1');
     await project.write('dist/test/a.test.js', '1');
+    await project.write('dist/bundle/cli.js', '');
     await project.write('dist/.fingerprint', staleness.sourceFingerprint(project.root));
   });
   afterEach(() => project[Symbol.asyncDispose]());
@@ -73,16 +75,25 @@ describe('the compiled output', () => {
     assert.equal(why(), 'the sources have changed');
   });
 
+  it('the compiled output is stale if the bundler works otherwise', async () => {
+    await project.write('cli/bundle.mjs', '');
+    assert.equal(why(), 'the sources have changed');
+  });
+
   it('the compiled output is stale if one of its files is missing', async () => {
     await project.write('test/b.ts', '');
     await project.write('dist/.fingerprint', staleness.sourceFingerprint(project.root));
     assert.equal(why(), 'dist/test/b.js is missing');
+    await project.write('dist/test/b.js', '');
+    await rm(project.path('dist/bundle/cli.js'));
+    assert.equal(why(), 'dist/bundle/cli.js is missing');
   });
 
   it('the compiled output is orphaned exactly where its source is gone', async () => {
     await project.write('dist/test/gone.test.js', '');
     await project.write('dist/test/gone.test.js.map', '');
     await project.write('dist/.tsbuildinfo', '{}');
+    await project.write('dist/bundle/chunk-ABC.js', ''); // of a run that was started before
     const orphans = ['dist/test/gone.test.js', 'dist/test/gone.test.js.map'];
     assert.deepEqual(
       staleness.orphanedOutputs(project.root).sort(),

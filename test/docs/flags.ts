@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { loadRequest } from '../../cli/dead-letters/command.js';
 import { loadEvalConfig } from '../../cli/eval/eval-config.js';
-import { loadSchema, serviceNames } from '../../cli/load-schema.js';
+import { serviceNames, services } from '../../cli/services.js';
 import { SimulateConfig } from '../../tools/simulate/simulate.js';
 import { PackConfig } from '../../tools/gpu-test/pack.js';
 import { loadSweepConfig } from '../../tools/sweep/sweep.js';
@@ -51,7 +51,7 @@ export function offbeatCommand(line: string): OffbeatCommand | undefined {
 export async function readFlags({ name, flags, env }: OffbeatCommand): Promise<void> {
   if (flags.includes('--help') || name === 'help') return;
   const known = serviceNames.find((service) => service === name);
-  if (known !== undefined) loadConfig(await loadSchema(known), known, flags, env);
+  if (known !== undefined) loadConfig(await services[known].config(), known, flags, env);
   else if (name === 'up') loadUpConfig(LearnerConfig, flags, env);
   else if (name === 'sft') loadUpConfig(LearnerConfig, flags, env, sftCommand);
   else if (name === 'eval') loadEvalConfig(flags, env);

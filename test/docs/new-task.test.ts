@@ -57,6 +57,7 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
     }).catch((caught: unknown) => caught as { stdout: string });
     assert.equal(stdout, '');
     await access(join(copy, 'dist/shared/tasks/largest/task.js'));
+    await run(process.execPath, [join(packageRoot, 'cli/bundle.mjs'), copy]);
   });
 
   it('the task of docs/new-task.md trains a step with the data printed there', async () => {
@@ -66,7 +67,7 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
     // The embedded model cannot solve this task, so the rewards of a group are likely to be equal.
     const batch = ['--groups-per-batch=4', '--group-size=4', '--zero-variance=train'];
     const flags = [...task, ...batch, '--max-steps=1', '--actors=1', '--no-dashboard', '--json'];
-    const cli = join(copy, 'dist/cli/cli.js');
+    const cli = join(copy, 'dist/bundle/cli.js');
     const { stdout } = await run(process.execPath, [cli, 'up', '--run=largest', ...flags], {
       cwd: copy,
     });

@@ -5,9 +5,8 @@ import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { runCommand, type CommandResult } from '../../cli/run-command.js';
-import { packageRoot } from '../../shared/base/package-root.js';
+import { offbeatProgram, packageRoot } from '../../shared/base/package-root.js';
 import { until } from '../support/broker.js';
-import { offbeatCli } from '../support/offbeat.js';
 
 /** Flags that shorten a run to seconds; the command's own flags come before them. */
 const small = {
@@ -45,7 +44,7 @@ export class Terminal implements AsyncDisposable {
     }
     const bin = join(folder, '.bin');
     await mkdir(bin);
-    const offbeat = `exec "${process.execPath}" "${offbeatCli}"`;
+    const offbeat = `exec "${process.execPath}" "${offbeatProgram}"`;
     const programs = {
       npx: `[ "$1" = offbeat ] || exit 127\nshift\n${offbeat} "$@"`,
       npm: [

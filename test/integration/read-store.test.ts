@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 import { findRun, runningStore } from '../../cli/existing-run/find-run.js';
 import { readStore, type ReadStoreOptions } from '../../cli/existing-run/read-store.js';
 import { lockFolder } from '../../cli/folder-lock.js';
@@ -25,7 +26,6 @@ import { encode } from '../../shared/wire/codec.js';
 import { LeaderLease } from '../../shared/wire/ledger.js';
 import { silent } from '../support/broker.js';
 import { runConfig } from '../support/messages.js';
-import { offbeatCli } from '../support/offbeat.js';
 
 const run = 'r';
 const never = new AbortController().signal;
@@ -191,7 +191,7 @@ describe('the store of a run in its folder', { timeout: 120_000 }, () => {
 
   it('offbeat status --watch of a stopped run leaves its folder free, and goes on when the run is resumed', async () => {
     const flags = ['--run', run, '--watch', '--json', '--every-seconds=0.1'];
-    const child = spawn(process.execPath, [offbeatCli, 'status', ...flags], {
+    const child = spawn(process.execPath, [offbeatProgram, 'status', ...flags], {
       cwd: place,
       stdio: ['ignore', 'pipe', 'pipe'],
     });

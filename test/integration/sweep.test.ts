@@ -7,8 +7,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 import { sha256 } from '../../shared/base/bytes.js';
-import { offbeatCli, runOffbeat } from '../support/offbeat.js';
+import { runOffbeat } from '../support/offbeat.js';
 import { processesWith } from '../support/processes.js';
 
 /** Two runs of two steps each. */
@@ -60,7 +61,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
   });
 
   it('a killed sweep leaves no process', async () => {
-    const child = spawn(process.execPath, [offbeatCli, 'sweep', 'e.json'], {
+    const child = spawn(process.execPath, [offbeatProgram, 'sweep', 'e.json'], {
       cwd: folder,
       stdio: ['ignore', 'pipe', 'pipe'],
     });

@@ -1,8 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
-
-export const offbeatCli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
+import { offbeatProgram } from '../../shared/base/package-root.js';
 
 export interface Ended {
   readonly code: number | null; // null when a signal killed it
@@ -16,7 +14,7 @@ export async function runOffbeat(
   folder: string,
   env: Readonly<Record<string, string>> = {},
 ): Promise<Ended> {
-  const child = spawn(process.execPath, [offbeatCli, ...words], {
+  const child = spawn(process.execPath, [offbeatProgram, ...words], {
     cwd: folder,
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],

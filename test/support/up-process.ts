@@ -4,11 +4,9 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 import { parentPipe } from '../../shared/service/parent-pipe.js';
 import { processesWith } from './processes.js';
-
-const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
 
 /** A real `offbeat up` in its own folder, and the processes that it started. */
 export class UpProcess implements AsyncDisposable {
@@ -39,7 +37,7 @@ export class UpProcess implements AsyncDisposable {
   ): Promise<UpProcess> {
     const folder = place?.folder ?? (await mkdtemp(join(tmpdir(), 'offbeat-up-')));
     const run = place?.run ?? folder.replace(/.*offbeat-up-/, 'up-');
-    const child = spawn(process.execPath, [cli, command, `--run=${run}`, ...flags], {
+    const child = spawn(process.execPath, [offbeatProgram, command, `--run=${run}`, ...flags], {
       cwd: folder,
       env: { ...process.env, [parentPipe]: '1', ...env },
       stdio: ['pipe', 'pipe', 'pipe'],

@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { errorText } from '../../shared/base/errors.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
 import { parentPipe } from '../../shared/service/parent-pipe.js';
-import { packageRoot } from '../../shared/base/package-root.js';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 import type { StopSignals } from '../../cli/processes/stop-signals.js';
 import { asFlags } from '../../cli/up/up-config.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
@@ -101,8 +101,7 @@ async function runOffbeat(
   args: readonly string[],
   { env, stop, onLine }: RunOneOptions,
 ): Promise<string> {
-  const cli = `${packageRoot}dist/cli/cli.js`;
-  const child = spawn(process.execPath, ['--enable-source-maps', cli, ...args], {
+  const child = spawn(process.execPath, [offbeatProgram, ...args], {
     detached: true, // Ctrl-C reaches only us, and we forward it
     stdio: ['pipe', 'pipe', 'pipe'],
     env: { ...env, [parentPipe]: '1' },

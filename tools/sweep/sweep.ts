@@ -8,7 +8,7 @@ import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { makeOutputFolder } from '../../shared/base/make-folder.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
-import { loadSchema } from '../../cli/load-schema.js';
+import { services } from '../../cli/services.js';
 import { createScreen, type Screen } from '../../cli/up/screen.js';
 import { listenForStop, type StopSignals } from '../../cli/processes/stop-signals.js';
 import { formatSeconds } from '../../cli/up/summary.js';
@@ -78,7 +78,7 @@ ${describeFlags(SweepConfig.shape, sweepService)}
 export async function sweep(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadSweepConfig(argv, env);
   const experiment = await readSweepFile(config.file, config.short);
-  const learner = await loadSchema('learner');
+  const learner = await services.learner.config();
   const planned = planRuns(experiment, (settings) => resolveSettings(learner, settings));
   const out = config.out ?? join('sweeps', experiment.name);
   const results = new Results(join(out, 'results'));

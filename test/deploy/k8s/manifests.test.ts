@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { loadSchema, type ServiceName } from '../../../cli/load-schema.js';
+import { services, type ServiceName } from '../../../cli/services.js';
 import { environmentName, loadConfig } from '../../../shared/service/config.js';
 import { givenUpCode, userErrorCode } from '../../../shared/base/exit-codes.js';
 import { graceMs } from '../../../learner/session/time-limits.js';
@@ -223,7 +223,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
       it('the overlay sets only known settings, to valid values', async () => {
         for (const { container } of ours) {
           const service = container.args[0] as ServiceName;
-          const schema = await loadSchema(service);
+          const schema = await services[service].config();
           const known = Object.keys(schema.shape).map((key) => environmentName(service, key));
           const set = environmentOf(container, of('ConfigMap'));
           assert.deepEqual(

@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { parse } from 'yaml';
 import { findExecutables, searchFolders } from '../../../cli/nats-server/binary.js';
 import { runCommand } from '../../../cli/run-command.js';
-import { loadSchema } from '../../../cli/load-schema.js';
+import { services } from '../../../cli/services.js';
 import { packageRoot } from '../../../shared/base/package-root.js';
 import { loadConfig } from '../../../shared/service/config.js';
 import { complaints, kustomize } from '../../support/kubernetes.js';
@@ -97,7 +97,7 @@ describe('the component whose actors sample on vLLM', { timeout: 120_000 }, asyn
   }
 
   it('the actor samples on the vLLM of its own pod, which listens only there, and has no key of the backend', async () => {
-    const config = loadConfig(await loadSchema('actor'), 'actor', [], withoutPodName(actorSet));
+    const config = loadConfig(await services.actor.config(), 'actor', [], withoutPodName(actorSet));
     assert.equal(config.sampler, 'vllm');
     assert.equal(config.engineUrl, `http://127.0.0.1:${valueOf('--port')}`);
     assert(flags.includes('--host=127.0.0.1'));

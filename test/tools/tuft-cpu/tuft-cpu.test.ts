@@ -6,12 +6,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { offbeatProgram } from '../../../shared/base/package-root.js';
 import { until } from '../../support/broker.js';
 import { isRunning } from '../../support/processes.js';
 import { executable } from '../../cli/nats-server/fakes.js';
-
-const cli = fileURLToPath(new URL('../../../cli/cli.js', import.meta.url));
 
 // With --help, so that no environment is made: the launcher's own work, test:compat shows.
 describe('offbeat tuft-cpu', { timeout: 240_000 }, () => {
@@ -25,7 +23,7 @@ describe('offbeat tuft-cpu', { timeout: 240_000 }, () => {
       join(root, 'python3'),
       `#!/bin/sh\ncase "$1" in -c) echo "python 3 11";; *) ${body};; esac\n`,
     );
-    return spawn(process.execPath, [cli, 'tuft-cpu', '--help', ...flags], {
+    return spawn(process.execPath, [offbeatProgram, 'tuft-cpu', '--help', ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, OFFBEAT_PYTHON: python },
     });
@@ -58,7 +56,7 @@ describe('offbeat tuft-cpu', { timeout: 240_000 }, () => {
   });
 
   it('offbeat tuft-cpu names what is missing if there is no Python', async () => {
-    const child = spawn(process.execPath, [cli, 'tuft-cpu', '--help'], {
+    const child = spawn(process.execPath, [offbeatProgram, 'tuft-cpu', '--help'], {
       stdio: ['ignore', 'ignore', 'pipe'],
       env: { ...process.env, OFFBEAT_PYTHON: join(root, 'none') },
     });

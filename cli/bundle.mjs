@@ -1,0 +1,54 @@
+/**
+ * Joins the compiled program and its packages into few files, in dist/bundle: a service consists of some 400
+ * modules, and loading them one by one takes longer than all else that it does before it works.
+ *
+ *   node cli/bundle.mjs [CHECKOUT]
+ */
+import { readdirSync, rmSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+import { bundleFolder } from './staleness.mjs';
+
+const root = process.argv[2] ?? dirname(dirname(fileURLToPath(import.meta.url)));
+
+/** The program, and the scripts of its threads and processes: it starts them as files beside its own. */
+const entries = [
+  'cli/cli.js',
+  'actor/sampler/decoder-worker.js',
+  'local-backend/gradient-worker.js',
+  'local-backend/sampling-worker.js',
+  'local-backend/training-worker.js',
+  'shared/tasks/data/parquet-process.js',
+];
+
+/** A run in progress still imports files of the bundle that it was started with. */
+const keptMs = 24 * 3_600_000;
+
+const outdir = join(root, bundleFolder);
+const startedAt = Date.now();
+await build({
+  absWorkingDir: root,
+  entryPoints: entries.map((path) => join('dist', path)),
+  entryNames: '[name]',
+  outdir,
+  bundle: true,
+  splitting: true, // a command loads only its own part
+  platform: 'node',
+  target: 'node20.11',
+  format: 'esm',
+  // These have native code, or look for files beside their own.
+  external: ['onnxruntime-node', '@huggingface/transformers'],
+  // Node.js would read all maps at the start; shared/base/stack-lines.ts reads them when an error is shown.
+  sourcemap: 'external',
+  sourcesContent: false,
+  banner: {
+    // Packages that are CommonJS modules call `require`.
+    js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
+  },
+  logLevel: 'warning',
+});
+for (const name of readdirSync(outdir)) {
+  const path = join(outdir, name);
+  if (statSync(path).mtimeMs < startedAt - keptMs) rmSync(path, { force: true });
+}
