@@ -17,7 +17,6 @@ const npx = {
 /** Advances the intervals of the process by ten seconds at SIGUSR2 and reports it. */
 const fakeClock = `data:text/javascript,${encodeURIComponent(`
   import { mock } from 'node:test';
-import { offbeatProgram } from '../../shared/base/package-root.js';
   mock.timers.enable({ apis: ['setInterval'] });
   process.on('SIGUSR2', () => {
     mock.timers.tick(10_000);

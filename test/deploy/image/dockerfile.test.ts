@@ -34,7 +34,8 @@ describe('the Dockerfile', async () => {
   });
 
   it('the Dockerfile takes the service as its command and has a health check', () => {
-    assert.match(last, /^ENTRYPOINT \["node", "\/app\/dist\/cli\/cli\.js"\]$/m);
+    assert.match(last, /^ENTRYPOINT \["node", "\/app\/dist\/bundle\/cli\.js"\]$/m);
+    assert.match(stages[0]!, /^ +&& node cli\/bundle\.mjs \\$/m);
     assert.match(last, /^HEALTHCHECK .*\\\n +CMD \["node", "\/app\/healthcheck\.mjs"\]$/m);
   });
 
