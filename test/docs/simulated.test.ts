@@ -16,9 +16,9 @@ describe('the simulations in the documentation', () => {
     assert.equal(text, await updatedSimulations(text), 'run npm run docs');
   });
 
-  it('docs/performance.md shows the command of each table', () => {
+  it('docs/performance.md shows the command of each simulated table', () => {
     const commands = commandsOf({ path: simulatedPage, text }).map(({ text }) => text);
-    // npm run simulate
-    assert.deepEqual(commands, Object.values(simulatedTables));
+    const simulated = commands.filter((text) => text.startsWith('npm run simulate'));
+    assert.deepEqual(simulated, Object.values(simulatedTables));
   });
 });
