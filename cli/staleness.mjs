@@ -4,6 +4,7 @@ import { join, relative } from 'node:path';
 
 /** What cli/bundle.mjs makes. */
 export const bundleFolder = 'dist/bundle';
+/** What `offbeat` and all services run; for the sources it is `offbeatProgram`. */
 export const program = `${bundleFolder}/cli.js`;
 
 /**

@@ -9,7 +9,7 @@ import {
 } from '../../shared/rl/losses.js';
 import { advantages, offPolicyFields, settingsOf } from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
-import type { Duration } from './run-control.js';
+import { type Duration, hasEnd } from './run-control.js';
 import type { Batches } from './training.js';
 
 /** The loss of a step, and how it corrects for data of older policies. */
@@ -263,8 +263,7 @@ export function checkAdvantages(
   if (settings.maxrlUntil !== undefined && settings.advantage !== 'maxrl') {
     addIssue('maxrlUntil', `--advantage is ${settings.advantage}; choose maxrl, or remove it`);
   }
-  const hasEnd = settings.maxSteps !== undefined || settings.maxMinutes !== undefined;
-  if (settings.maxrlUntil !== undefined && !hasEnd) {
+  if (settings.maxrlUntil !== undefined && !hasEnd(settings)) {
     addIssue('maxrlUntil', 'it needs an end: add --max-steps or --max-minutes');
   }
   if (lengthPenalty === 0 && lengthFree > 0) {

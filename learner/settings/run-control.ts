@@ -32,6 +32,13 @@ export const Duration = z.object({
 });
 export type Duration = z.infer<typeof Duration>;
 
+type Ends = Pick<Duration, 'maxSteps' | 'maxMinutes'> & { readonly epochs?: number | undefined };
+
+/** Whether a run ends by itself, so that a share of it is defined. */
+export function hasEnd({ maxSteps, maxMinutes, epochs }: Ends): boolean {
+  return [maxSteps, maxMinutes, epochs].some((limit) => limit !== undefined);
+}
+
 const usualEvalProblems = 256;
 
 /** How the policy is evaluated on held-out problems. */

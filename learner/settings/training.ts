@@ -12,7 +12,7 @@ import {
 } from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number, string } from '../../shared/service/config-fields.js';
 import { TaskSettings } from '../../shared/tasks/registry.js';
-import type { Duration } from './run-control.js';
+import { type Duration, hasEnd } from './run-control.js';
 
 /** The task: its problems, their prompts and the reward of an answer. */
 export const Task = z.object({
@@ -121,13 +121,10 @@ export function checkOptimizer(
   addIssue: AddIssue<Optimizer>,
 ): void {
   const { schedule, finalRateShare, from, fromRun } = settings;
-  const hasEnd = [settings.maxSteps, settings.maxMinutes, settings.epochs].some(
-    (limit) => limit !== undefined,
-  );
   if (schedule === 'constant' && finalRateShare !== undefined) {
     addIssue('finalRateShare', '--schedule constant keeps the learning rate; remove it');
   }
-  if (schedule !== 'constant' && !hasEnd) {
+  if (schedule !== 'constant' && !hasEnd(settings)) {
     addIssue('schedule', 'it needs an end: add --max-steps or --max-minutes');
   }
   if (from !== undefined) {

@@ -63,15 +63,11 @@ export function groupAdvantages(kind: GroupAdvantageKind, rewards: readonly numb
  * @param progress of the run before the step, 0 to 1.
  */
 export function advantageAt(
-  { advantage, maxrlUntil = Infinity }: AdvantageSchedule,
+  settings: { readonly advantage: AdvantageKind; readonly maxrlUntil?: number | undefined },
   progress: number,
 ): AdvantageKind {
+  const { advantage, maxrlUntil = Infinity } = settings;
   return advantage === 'maxrl' && progress >= maxrlUntil ? 'mean_centred' : advantage;
-}
-
-export interface AdvantageSchedule {
-  readonly advantage: AdvantageKind;
-  readonly maxrlUntil?: number | undefined;
 }
 
 /** The others are the centred advantage times one factor of the whole group. */

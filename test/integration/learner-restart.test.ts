@@ -47,6 +47,7 @@ describe('a learner that ends in the middle', limits, () => {
     ground.actor('actor-0');
     await ground.startScoring();
     await first.says(({ msg, step }) => msg === 'step trained' && step === 5);
+    await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 3);
     await first.stop('SIGKILL');
 
     // NATS may still store what the first learner had sent, so only the second one knows where it begins.

@@ -248,9 +248,14 @@ describe('an actor in its own account', { timeout: 240_000 }, () => {
     let failure: unknown;
     const consuming = consume(samples, 'tickets.train', Ticket, options, async (delivery) => {
       const { stream, durable } = trains.names.consumer('tickets.train');
-      await trains.link.jsm.consumers.delete(stream, durable);
-      await delivery.lease.ack().catch((caught: unknown) => (failure = caught));
-      ended.open();
+      try {
+        await trains.link.jsm.consumers.delete(stream, durable);
+        await delivery.lease.ack();
+      } catch (caught) {
+        failure = caught;
+      } finally {
+        ended.open();
+      }
     });
     await ended.opened;
     assert.match(

@@ -3,12 +3,13 @@ import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../../shared/base/package-root.js';
 
 describe('the stack of an error', () => {
   const run = async (script: string) => {
-    const args = ['--input-type=module', '--eval', script];
+    const args = ['--eval', `void (async () => {${script}})()`];
     return (await promisify(execFile)(process.execPath, args, { cwd: packageRoot })).stdout;
   };
   const naming = `(await import('./dist/shared/base/stack-lines.js')).nameSourceLines();`;
@@ -27,8 +28,24 @@ describe('the stack of an error', () => {
     assert(!(await run(failing)).includes(source), 'it does so by itself');
   });
 
+  it('the stack of an error in a worker thread names the line of the TypeScript source too', async () => {
+    const stack = await run(`
+      const { WorkerCalls } = await import('./dist/shared/service/worker-calls.js');
+      const calls = new WorkerCalls(new URL('${pathToFileURL(join(packageRoot, 'dist/test/shared/service/calls-worker.js')).href}'));
+      await calls.call('fail', { kind: 'other' }).catch((error) => console.log(error.stack));
+      await calls[Symbol.asyncDispose]();`);
+    assert.match(
+      stack,
+      /^RangeError: the code\n    at .*\/test\/shared\/service\/calls-worker\.ts:\d+:11\)?\n/,
+    );
+  });
+
   it('the stack of an error without a source map names the file as it is', async () => {
-    const stack = await run(`${naming} console.log(new Error('here').stack);`);
-    assert.match(stack, /^Error: here\n    at file:\/\/\/.*\[eval1\]:1:\d+\n/);
+    const stack = await run(`${naming}
+      const { whyInstallIsStale } = await import('./cli/staleness.mjs');
+      try { whyInstallIsStale('/nowhere'); } catch (error) { console.log(error.stack); }`);
+    const file = pathToFileURL(join(packageRoot, 'cli/staleness.mjs')).href;
+    assert.match(stack, /^Error: ENOENT: no such file/);
+    assert(stack.includes(`    at whyInstallIsStale (${file}:`), stack);
   });
 });
