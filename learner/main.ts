@@ -56,7 +56,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   log.info({ run: given.run, healthPort: health.port }, 'started');
   // The broker and the backend stay usable for a while after `stop`, since the last checkpoint needs them.
   const leaseMs = 1_000 * given.leaseSeconds;
-  using grace = graceAfter(stop);
+  using grace = graceAfter(stop, given);
   const { signal } = grace;
   const broker = await connectBroker({
     ...given,

@@ -50,8 +50,13 @@ function memoryEnvironment({ modelDir }: Pick<UpConfig, 'modelDir'>): Record<str
   return { MALLOC_MMAP_THRESHOLD_: String(2 ** 19), MALLOC_ARENA_MAX: '2' };
 }
 
-/** A checkpoint of a large model is uploaded before the learner ends. */
-const learnerGraceMs = 60_000;
+/**
+ * How long the learner may take to finish its step and to save: on a CPU the passes that the backend has begun take minutes with a
+ * published model. A second Ctrl-C ends the wait.
+ */
+const stopPatienceSeconds = 300;
+/** For its files and its last messages, after that. */
+const closingMs = 30_000;
 export const graceMs = 10_000;
 
 /** The local backend, which the learner waits for. */
@@ -222,14 +227,18 @@ export function learnerMember(
   places: RunPlaces,
   settings: UpRequest['settings'],
 ): Member {
+  const patience = Number(settings['stopPatienceSeconds'] ?? stopPatienceSeconds);
   return {
     name: 'learner',
     whenItEnds: 'finishes',
     stopRank: stopRanks.learner,
-    stopGraceMs: learnerGraceMs,
+    stopGraceMs: 1_000 * patience + closingMs,
     command: serviceCommand('learner', {
       flags: {
         run: places.run,
+        ...(settings['stopPatienceSeconds'] === undefined && {
+          'stop-patience-seconds': String(patience),
+        }),
         name: 'learner',
         'run-dir': places.runFolder,
         'backend-url': places.backend.url,

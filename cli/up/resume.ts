@@ -52,7 +52,7 @@ export async function writeLaunch(path: string, launch: Launch): Promise<void> {
 /** The learner's settings that are not part of what a run trains: they may change at a resume. */
 const changeableSettings = [
   ...[...limits, 'checkpointEverySteps', 'keepEverySteps', 'leaseSeconds', 'ticketDeadlineSeconds'],
-  'ticketsAhead',
+  ...['ticketsAhead', 'stopPatienceSeconds'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
   ...['auditShare', 'auditNoise', 'auditSelectionShare', 'auditOnSelection', 'auditRequireDraws'],
   ...['adapterStore', 'adapterDtype', 'publishAdapters'],

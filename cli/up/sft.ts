@@ -17,7 +17,7 @@ const settings = new Set<string>([
   ...['loraRank', 'from', 'schedule', 'warmupSteps', 'finalRateShare'],
   ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions', 'temperature', 'maxTokens', 'groupSize'],
-  ...['seed', 'leaseSeconds', 'streamReplicas'],
+  ...['seed', 'leaseSeconds', 'stopPatienceSeconds', 'streamReplicas'],
   ...['gpusTrainer', 'gpusSampler', 'gpusReward'],
   ...['priceTrainerHour', 'priceSamplerHour', 'priceRewardHour'],
   ...['pricePrefillTokens', 'priceSampledTokens', 'priceTrainedTokens'],

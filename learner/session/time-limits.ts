@@ -38,20 +38,25 @@ export class TrainingClock {
   }
 }
 
-/** How long a stopped learner may take to finish its steps and to checkpoint. */
-export const graceMs = 25_000;
-
 /**
- * A signal that aborts `graceMs` after `stop` does, for the broker and the backend, which the last
+ * A signal that aborts `stopPatienceSeconds` after `stop` does, for the broker and the backend, which the last
  * checkpoint still needs.
  */
-export function graceAfter(stop: AbortSignal): { readonly signal: AbortSignal } & Disposable {
+export function graceAfter(
+  stop: AbortSignal,
+  { stopPatienceSeconds }: { readonly stopPatienceSeconds: number },
+): { readonly signal: AbortSignal } & Disposable {
   const over = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const begin = (): void => {
     timer = setTimeout(() => {
-      over.abort(new Error(`the last checkpoint took more than ${graceMs / 1_000} s`));
-    }, graceMs);
+      over.abort(
+        new Error(
+          `the last checkpoint took more than the ${stopPatienceSeconds} s of --stop-patience-seconds; ` +
+            '--resume goes on from the one before',
+        ),
+      );
+    }, 1_000 * stopPatienceSeconds);
   };
   if (stop.aborted) begin();
   else stop.addEventListener('abort', begin, { once: true });

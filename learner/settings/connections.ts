@@ -57,6 +57,14 @@ export const Connections = z.object({
     .min(0)
     .default(10)
     .describe('seconds to wait for NATS, and then for the backend, when the learner starts.'),
+  stopPatienceSeconds: number
+    .min(1)
+    .max(86_400)
+    .default(25)
+    .describe(
+      'seconds that a stopped learner may take to finish its step and to save a checkpoint; 300 under `offbeat up`. ' +
+        'Whatever kills it after SIGTERM has to wait longer.',
+    ),
   stoppedExitCode: int
     .min(0)
     .max(255)

@@ -178,10 +178,21 @@ describe('the actors of a run', () => {
     const patience = async (flags: Partial<UpConfig>) => {
       const config = { ...UpConfig.parse({}), readySeconds: 77, ...flags };
       const { args } = await learnerMember(config, places, {}).command();
-      return args.filter((word) => word.includes('patience'));
+      return args.filter((word) => word.startsWith('--start-patience'));
     };
     assert.deepEqual(await patience({}), ['--start-patience-seconds=77']);
     assert.deepEqual(await patience({ backendUrl: 'http://127.0.0.1:3' }), []);
+  });
+
+  it('a stopped learner may take minutes to save, or as long as the run was started with, and is killed only later', async () => {
+    const stopping = async (settings: Record<string, unknown>) => {
+      const { command, stopGraceMs } = learnerMember(UpConfig.parse({}), places, settings);
+      const { args } = await command();
+      return [...args.filter((word) => word.startsWith('--stop-patience')), stopGraceMs];
+    };
+    assert.deepEqual(await stopping({}), ['--stop-patience-seconds=300', 330_000]);
+    const chosen = ['--stop-patience-seconds=20', 50_000];
+    assert.deepEqual(await stopping({ stopPatienceSeconds: 20 }), chosen);
   });
 
   it('the actors of a run get the backend key by the environment', async () => {

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { services, type ServiceName } from '../../../cli/services.js';
 import { environmentName, loadConfig } from '../../../shared/service/config.js';
 import { givenUpCode, userErrorCode } from '../../../shared/base/exit-codes.js';
-import { graceMs } from '../../../learner/session/time-limits.js';
+import { Connections } from '../../../learner/settings/connections.js';
 import { runAccount } from '../../../shared/broker/permissions.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { packageRoot } from '../../../shared/base/package-root.js';
@@ -198,9 +198,12 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
       });
 
       it('the overlay has grace periods longer than the shutdown of its services', () => {
-        for (const { name, pod } of pods) {
+        const usualPatience = Connections.shape.stopPatienceSeconds.parse(undefined);
+        for (const { name, pod, container } of pods) {
           const grace = pod.terminationGracePeriodSeconds!;
-          assert(grace >= (name === 'learner' ? graceMs / 1_000 + 10 : 30), `${name}: ${grace} s`);
+          const set = environmentOf(container, of('ConfigMap'));
+          const patience = Number(set['LEARNER_STOP_PATIENCE_SECONDS'] ?? usualPatience);
+          assert(grace >= (name === 'learner' ? patience + 10 : 30), `${name}: ${grace} s`);
         }
       });
 
