@@ -53,7 +53,7 @@ export async function runTests(root, words) {
     ? []
     : ['--test-reporter=spec'];
   const args = [
-    '--enable-source-maps',
+    `--import=${pathToFileURL(join(root, 'dist/test/support/source-lines.js')).href}`,
     '--test',
     `--test-concurrency=${concurrency}`,
     `--test-timeout=${timeoutMs}`,

@@ -40,6 +40,15 @@ describe('the stack of an error', () => {
     );
   });
 
+  it('the stack of a failed assertion names its code once, as without the sources', async () => {
+    const stackOf = `
+      const assert = await import('node:assert/strict');
+      try { assert.equal(1, 2); } catch (error) { console.log(error.stack.split('\\n')[0]); }`;
+    const plain = await run(stackOf);
+    assert.match(plain, /^AssertionError \[ERR_ASSERTION\]: Expected/);
+    assert.equal(await run(naming + stackOf), plain);
+  });
+
   it('the stack of an error without a source map names the file as it is', async () => {
     const stack = await run(`${naming}
       const { whyInstallIsStale } = await import('./cli/staleness.mjs');
