@@ -8,7 +8,7 @@ import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
 import { type AdapterServer, type EngineNeed, unfit } from '../../shared/engine/adapter-server.js';
 import { serverOf } from '../../shared/engine/dialects.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
-import { unknownIn } from '../../shared/engine/engine-metrics.js';
+import { type EngineMetrics, unknownIn } from '../../shared/engine/engine-metrics.js';
 import {
   adapterName,
   isOfActor,
@@ -120,7 +120,9 @@ async function check(
       'engine goes on with calls that are given up for a while',
     );
   }
-  const unknown = unknownIn(await server.metrics(metricsMs, signal));
+  const metrics = await server.metrics(metricsMs, signal);
+  checkIsOneEngine(server, metrics);
+  const unknown = unknownIn(metrics);
   if (unknown.length > 0) {
     const remedy =
       server.kind === 'sglang'
@@ -140,6 +142,23 @@ async function check(
   }
   const { url } = server;
   return { url, ...facts, told, slots: slotsOf(`${server.product} at ${url}`, told, options) };
+}
+
+/**
+ * An adapter is loaded by one call, but with data parallelism the next call may go to an engine that does not have it.
+ *
+ * @throws {UserError} if the server shows that it has several engines.
+ */
+function checkIsOneEngine(
+  { product, url }: AdapterServer,
+  metrics: EngineMetrics | undefined,
+): void {
+  const parts = metrics?.parts ?? 1;
+  if (parts === 1) return;
+  throw unfit(`${product} at ${url}`, [
+    `it has ${parts} engines behind one address (data parallelism), and loading an adapter need not reach all of them: ` +
+      `start ${parts} servers instead, and name each by --engine-url`,
+  ]);
 }
 
 /**

@@ -8,6 +8,7 @@ export interface EngineMetrics {
   readonly generatedTokens: number | undefined; // since the server started; undefined also if it counts them only as requests end
   readonly promptTokens: number | undefined; // read, since the server started
   readonly startedAt: number | undefined; // s since the epoch
+  readonly parts: number | undefined; // engines behind its address (data parallelism), each with adapters of its own
 }
 
 /** The figures that an actor uses and a server does not show. */
@@ -34,6 +35,7 @@ export interface MetricNames {
   readonly preemptions: readonly Selector[];
   readonly generatedTokens: readonly Selector[];
   readonly promptTokens: readonly Selector[];
+  readonly part: string; // the label that numbers the engines of a server
   readonly kvTokens: {
     readonly name: string;
     readonly read: (series: Series) => number | undefined;
@@ -68,8 +70,8 @@ export function readEngineMetrics(text: string, names: MetricNames): EngineMetri
     typeof selector === 'string'
       ? shown(selector)
       : shown(selector.name)?.filter(({ labels }) => labels.get('mode') === selector.mode);
-  const values = (known: readonly Selector[]) =>
-    known.map((selector) => select(selector)?.map(({ value }) => value)).find(Boolean);
+  const seriesOf = (known: readonly Selector[]) => known.map(select).find(Boolean);
+  const values = (known: readonly Selector[]) => seriesOf(known)?.map(({ value }) => value);
   const total = (known: readonly Selector[]) =>
     values(known)?.reduce((sum, value) => sum + value, 0);
   const usage = Math.max(...(values(names.kvUsage) ?? [NaN]));
@@ -83,10 +85,15 @@ export function readEngineMetrics(text: string, names: MetricNames): EngineMetri
     generatedTokens: total(names.generatedTokens),
     promptTokens: total(names.promptTokens),
     startedAt: values([startTime])?.[0],
+    parts: distinct(seriesOf(names.running)?.map(({ labels }) => labels.get(names.part))),
   };
 }
 
-function usedNames({ kvTokens, ...selectors }: MetricNames): string[] {
+function distinct(values: readonly unknown[] | undefined): number | undefined {
+  return values && new Set(values).size;
+}
+
+function usedNames({ kvTokens, part: _, ...selectors }: MetricNames): string[] {
   const names = Object.values(selectors)
     .flat()
     .map((selector) => (typeof selector === 'string' ? selector : selector.name));
@@ -105,6 +112,7 @@ export const vllmMetrics: MetricNames = {
   preemptions: ['vllm:num_preemptions_total'],
   generatedTokens: ['vllm:generation_tokens_total'],
   promptTokens: ['vllm:prompt_tokens_total'],
+  part: 'engine',
   kvTokens: {
     name: 'vllm:cache_config_info',
     read: ({ labels }) => {
@@ -129,6 +137,7 @@ export const sglangMetrics: MetricNames = {
   preemptions: ['sglang:num_retracted_requests_total'],
   generatedTokens: [{ name: realtimeTokens, mode: 'decode' }],
   promptTokens: [{ name: realtimeTokens, mode: 'prefill_compute' }],
+  part: 'dp_rank',
   kvTokens: { name: 'sglang:max_total_num_tokens', read: ({ value }) => value },
 };
 

@@ -79,7 +79,7 @@ function simulated(engine: Simulated, start = 8, most = 256, seed = 'limit') {
     const metrics: MetricsReading = {
       ...{ running: running.length, waiting: waiting.length },
       ...{ kvUsage: 0.5, kvTokens: undefined, preemptions: preempted, generatedTokens: tokens },
-      ...{ promptTokens: undefined, startedAt: undefined, readAtMs: clock },
+      ...{ promptTokens: undefined, startedAt: undefined, parts: 1, readAtMs: clock },
     };
     control.look([metrics]);
     history.push(limit.now);

@@ -271,6 +271,16 @@ describe('what is checked of an engine at the start', () => {
     assert.deepEqual([opened.engine.maxVersions, opened.engine.maxContext], [7, 50]);
   });
 
+  it('a server with several engines behind its address is refused, with what to start instead', async () => {
+    await using twin = await VllmTwin.start();
+    twin.moreMetrics = 'vllm:num_requests_running{engine="1",model_name="base"} 0.0';
+    await assert.rejects(
+      openEngine([twin.url]),
+      /has 2 engines behind one address .* start 2 servers instead, and name each by --engine-url/,
+    );
+    assert.deepEqual([...twin.loaded], []);
+  });
+
   it('an actor unloads the adapters of its predecessor, and no others', async () => {
     await using twin = await VllmTwin.start();
     for (const name of ['r.v1.0.a.0', 'r.v1.0.b.0', 'q.v1.0.a.0', 'sql'])

@@ -32,7 +32,7 @@ describe('the metrics of an engine', () => {
   it('counts of the parts of a server are added up, and of usages the largest counts', () => {
     assert.deepEqual(metrics, {
       ...{ running: 7, waiting: 1, kvUsage: 0.5, kvTokens: 1_600, preemptions: 2 },
-      ...{ generatedTokens: 1_500, promptTokens: 700, startedAt: 1.78e9 },
+      ...{ generatedTokens: 1_500, promptTokens: 700, startedAt: 1.78e9, parts: 2 },
     });
     assert.deepEqual(unknownIn(metrics), []);
   });
