@@ -1,6 +1,6 @@
 #!/bin/sh
 # SmolLM2-135M-Instruct on Countdown with 3 numbers, on two CPU cores: supervised warm-up, then asynchronous RL from its weights.
-# Each of the three policies is measured on 512 held-out problems that no evaluation of training has asked.
+# A second arm begins with --advantage maxrl and has half of the steps. Each of the four policies is measured on 512 held-out problems that no evaluation of training has asked.
 # The same command continues what was interrupted. docs/real-models.md says where the model comes from and what this costs.
 #   docs/experiments/smollm2.sh [MODEL_DIR] [RUNS_DIR] [RESULTS_DIR]
 # RESULTS_DIR gets what is measured, packed as in docs/experiments/smollm2; from there npm run docs makes the table of docs/experiments.md.
@@ -38,9 +38,14 @@ begin_or_continue up smollm2-rl --from smollm2-warm --group-size 16 --groups-per
   --learning-rate 1e-4 --warmup-steps 5 --entropy-bonus 0.05 --entropy-target 0.35 --replay-share 0.5 \
   --max-steps-off-policy 2 --max-steps 256 --checkpoint-every-steps 4 --eval-every-versions 64
 measure smollm2-trained smollm2-rl latest
+begin_or_continue up smollm2-maxrl --from smollm2-warm --group-size 16 --groups-per-batch 16 --num-minibatches 2 \
+  --learning-rate 1e-4 --warmup-steps 5 --entropy-bonus 0.05 --entropy-target 0.35 --replay-share 0.5 \
+  --advantage maxrl --maxrl-until 0.6 \
+  --max-steps-off-policy 2 --max-steps 128 --checkpoint-every-steps 4 --eval-every-versions 64
+measure smollm2-trained-maxrl smollm2-maxrl latest
 measure smollm2-before smollm2-warm 0
 
-for name in before warmed trained; do
+for name in before warmed trained trained-maxrl; do
   node -e 'const { sampled, greedy, passAt } = JSON.parse(require("fs").readFileSync(process.argv[1]));
     const percent = (share) => `${(100 * share).toFixed(1)} %`;
     console.log(`${process.argv[2]}: ${percent(sampled)} at temperature 1, ${percent(greedy)} greedily, ${percent(passAt[16])} in 16 tries`);

@@ -26,6 +26,12 @@ const policies = [
   ['before', 'before'],
   ['after the warm-up', 'warmed'],
   ['after RL', 'trained'],
+  ['after 128 steps of `maxrl`', 'trained-maxrl'],
+] as const;
+
+const gains = [
+  ['RL adds, points', 'trained'],
+  ['128 steps of `maxrl` add', 'trained-maxrl'],
 ] as const;
 
 /** The rows of the table of `smollm2.sh`, made from the answers that it has measured. */
@@ -45,10 +51,12 @@ export async function publishedModelTable(): Promise<string[][]> {
         return shownShare(bootstrapMean(complete!, bootstrap()));
       }),
     ),
-    rowsOf('RL adds, points', (key) => {
-      const [after, before] = answeredByAll([[scores('trained', key)], [scores('warmed', key)]]);
-      return shownPoints(pairedDifference(after!, before!, bootstrap()).byProblems);
-    }),
+    ...gains.map(([label, file]) =>
+      rowsOf(label, (key) => {
+        const [after, before] = answeredByAll([[scores(file, key)], [scores('warmed', key)]]);
+        return shownPoints(pairedDifference(after!, before!, bootstrap()).byProblems);
+      }),
+    ),
   ];
 }
 
