@@ -145,7 +145,7 @@ async function check(
 }
 
 /**
- * An adapter is loaded by one call, but with data parallelism the next call may go to an engine that does not have it.
+ * With data parallelism each call goes to any of a server's engines, so a canary that one has reproduced says nothing of the others.
  *
  * @throws {UserError} if the server shows that it has several engines.
  */
@@ -156,7 +156,7 @@ function checkIsOneEngine(
   const parts = metrics?.parts ?? 1;
   if (parts === 1) return;
   throw unfit(`${product} at ${url}`, [
-    `it has ${parts} engines behind one address (data parallelism), and loading an adapter need not reach all of them: ` +
+    `it has ${parts} engines behind one address (data parallelism), and a canary proves only the one that answers it: ` +
       `start ${parts} servers instead, and name each by --engine-url`,
   ]);
 }

@@ -54,7 +54,7 @@ function memoryEnvironment({ modelDir }: Pick<UpConfig, 'modelDir'>): Record<str
  * How long the learner may take to finish its step and to save: on a CPU the passes that the backend has begun take minutes with a
  * published model. A second Ctrl-C ends the wait.
  */
-const stopPatienceSeconds = 300;
+const usualStopPatienceSeconds = 300;
 /** For its files and its last messages, after that. */
 const closingMs = 30_000;
 export const graceMs = 10_000;
@@ -227,18 +227,15 @@ export function learnerMember(
   places: RunPlaces,
   settings: UpRequest['settings'],
 ): Member {
-  const patience = Number(settings['stopPatienceSeconds'] ?? stopPatienceSeconds);
+  const stopPatienceSeconds = Number(settings['stopPatienceSeconds'] ?? usualStopPatienceSeconds);
   return {
     name: 'learner',
     whenItEnds: 'finishes',
     stopRank: stopRanks.learner,
-    stopGraceMs: 1_000 * patience + closingMs,
+    stopGraceMs: 1_000 * stopPatienceSeconds + closingMs,
     command: serviceCommand('learner', {
       flags: {
         run: places.run,
-        ...(settings['stopPatienceSeconds'] === undefined && {
-          'stop-patience-seconds': String(patience),
-        }),
         name: 'learner',
         'run-dir': places.runFolder,
         'backend-url': places.backend.url,
@@ -253,7 +250,7 @@ export function learnerMember(
           settings['publishAdapters'] === undefined && { 'publish-adapters': 'asked' }),
         ...modelFlags(config),
       },
-      more: asFlags(settings),
+      more: asFlags({ ...settings, stopPatienceSeconds }),
       env: {
         ...natsEnvironment('learner', places.nats, { role: 'learner' }),
         LEARNER_API_KEY: places.backend.apiKey,

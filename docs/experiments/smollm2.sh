@@ -1,6 +1,7 @@
 #!/bin/sh
 # SmolLM2-135M-Instruct on Countdown with 3 numbers, on two CPU cores: supervised warm-up, then asynchronous RL from its weights.
-# A second arm begins with --advantage maxrl and has half of the steps. Each of the four policies is measured on 512 held-out problems that no evaluation of training has asked.
+# A second arm begins with --advantage maxrl and has half of the steps.
+# Each of the four policies is measured on 512 held-out problems that no evaluation of training has asked.
 # The same command continues what was interrupted. docs/real-models.md says where the model comes from and what this costs.
 #   docs/experiments/smollm2.sh [MODEL_DIR] [RUNS_DIR] [RESULTS_DIR]
 # RESULTS_DIR gets what is measured, packed as in docs/experiments/smollm2; from there npm run docs makes the table of docs/experiments.md.

@@ -53,7 +53,7 @@ export function graceAfter(
       over.abort(
         new Error(
           `the last checkpoint took more than the ${stopPatienceSeconds} s of --stop-patience-seconds; ` +
-            '--resume goes on from the one before',
+            'started again, the run goes on from the one before',
         ),
       );
     }, 1_000 * stopPatienceSeconds);

@@ -8,7 +8,7 @@ export interface EngineMetrics {
   readonly generatedTokens: number | undefined; // since the server started; undefined also if it counts them only as requests end
   readonly promptTokens: number | undefined; // read, since the server started
   readonly startedAt: number | undefined; // s since the epoch
-  readonly parts: number | undefined; // engines behind its address (data parallelism), each with adapters of its own
+  readonly parts: number | undefined; // engines behind its address (data parallelism)
 }
 
 /** The figures that an actor uses and a server does not show. */

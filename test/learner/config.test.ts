@@ -105,6 +105,12 @@ describe("the learner's configuration", () => {
     assert.throws(() => runConfig(fit('--from', 'sft@120'), found), /--from sft@120 .* tinker:/);
   });
 
+  it('a schedule has its end in steps, minutes or epochs', () => {
+    for (const end of ['--max-steps=9', '--max-minutes=9', '--epochs=2']) {
+      assert.equal(load('--data=solver', '--schedule=cosine', end).schedule, 'cosine');
+    }
+  });
+
   const contradictions: [flags: string[], says: RegExp][] = [
     ...['--loss=ppo', '--mask=icepop', '--kl-penalty=0.1', '--stop-kl=2', '--audit-share=0.1'].map(
       (flag): [string[], RegExp] => [

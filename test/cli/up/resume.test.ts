@@ -41,6 +41,11 @@ describe('a resumed run', () => {
     assert.deepEqual(settings, { seed: 3, schedule: 'cosine', ...changed }); // the old limit no longer counts
   });
 
+  it('a resumed run may wait longer for its last checkpoint, once that took too long', () => {
+    const { settings } = resume(['--max-steps=9'], ['--stop-patience-seconds=600']);
+    assert.equal(settings['stopPatienceSeconds'], 600);
+  });
+
   it('a resumed run may have settings that do nothing together, which only a new run is refused for', () => {
     assert.equal(resume(['--no-dashboard'], []).config.dashboard, false);
     assert.equal(resume([], ['--no-dashboard']).config.dashboard, false);

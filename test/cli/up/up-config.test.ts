@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { upHelp } from '../../../cli/up/up.js';
+import { sftCommand } from '../../../cli/up/sft.js';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
 import { asFlags, UpConfig } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
@@ -120,6 +121,18 @@ describe('the flags of npm start', () => {
     const both = load([...server, '--api-key', 'tml-b'], { TINKER_API_KEY: 'tml-a' });
     assert.equal(both.config.apiKey, 'tml-b');
     assert.equal(load([], { TINKER_API_KEY: 'tml-a' }).config.apiKey, undefined); // the local one has its own
+  });
+});
+
+describe('the flags of offbeat sft', () => {
+  it('the flags of offbeat sft are those of npm start that mean something without rollouts', () => {
+    const examples = (argv: string[]) => loadUpConfig(LearnerConfig, argv, {}, sftCommand);
+    const { settings } = examples(['--max-steps=7', '--stop-patience-seconds=60']);
+    assert.deepEqual([settings['maxSteps'], settings['stopPatienceSeconds']], [7, 60]);
+    assert.match(
+      complaintOf(() => examples(['--advantage=maxrl'])),
+      /--advantage/,
+    );
   });
 });
 

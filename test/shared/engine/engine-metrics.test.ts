@@ -37,6 +37,13 @@ describe('the metrics of an engine', () => {
     assert.deepEqual(unknownIn(metrics), []);
   });
 
+  it('the engines of a server are told apart by their number, not by their models', () => {
+    const oneEngine = text.replaceAll('engine="1"', 'engine="0"');
+    assert.equal(readEngineMetrics(oneEngine, vllmMetrics).parts, 1);
+    const unnumbered = text.replaceAll(/engine="\d",/g, '');
+    assert.equal(readEngineMetrics(unnumbered, vllmMetrics).parts, 1);
+  });
+
   it('what is missing or makes no sense is unknown', () => {
     const odd = readEngineMetrics(
       'vllm:num_requests_running{engine="0"} NaN\nvllm:kv_cache_usage_perc 25\nvllm:num_requests_waiting -1\nvllm:generation_tokens_total\nnonsense',
