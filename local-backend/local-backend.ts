@@ -85,8 +85,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   }, options.unloadEveryMs ?? 60_000).unref();
   const stopWorkers = async (): Promise<void> => {
     clearInterval(unloading);
-    await trainer[Symbol.asyncDispose]();
-    await sampler.current()?.[Symbol.asyncDispose]();
+    await Promise.all([trainer[Symbol.asyncDispose](), sampler.current()?.[Symbol.asyncDispose]()]);
   };
   try {
     const server = await serveApi({

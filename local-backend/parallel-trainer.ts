@@ -26,6 +26,7 @@ export class ParallelTrainer implements GradientSource, AsyncDisposable {
   readonly #own: Trainer;
   readonly #maxParts: number;
   readonly #others: WorkerCalls<GradientCalls>[] = []; // each begun when there is a part for it
+  #isEnding = false;
 
   private constructor(modelDir: string, own: Trainer, maxParts: number) {
     this.#modelDir = modelDir;
@@ -104,6 +105,7 @@ export class ParallelTrainer implements GradientSource, AsyncDisposable {
   #begin(): WorkerCalls<GradientCalls> {
     const worker = new WorkerCalls<GradientCalls>(new URL('./gradient-worker.js', import.meta.url));
     const fail = (error: unknown): void => {
+      if (this.#isEnding) return;
       setImmediate(() => {
         throw error; // ends this thread as well, which cannot compute a whole step any more
       });
@@ -114,6 +116,7 @@ export class ParallelTrainer implements GradientSource, AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#isEnding = true;
     await Promise.all(this.#others.map((worker) => worker[Symbol.asyncDispose]()));
   }
 }

@@ -53,7 +53,7 @@ function loaded(): { directory: ModelFolder; trainer: ParallelTrainer } {
   return model;
 }
 
-serveCalls<TrainingCalls>(parentPort, {
+const calls: TrainingCalls = {
   async load({ modelDir, threads }) {
     const directory = await checkModelDirectory(modelDir);
     model = { directory, trainer: await ParallelTrainer.load(directory, threads) };
@@ -82,4 +82,6 @@ serveCalls<TrainingCalls>(parentPort, {
   restore({ run, ...checkpoint }) {
     adapterOf(run).restore(checkpoint);
   },
-});
+};
+
+serveCalls(parentPort, calls, { beforeEnd: async () => model?.trainer[Symbol.asyncDispose]() });

@@ -6,7 +6,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TokenScores } from '../../shared/rl/canary.js';
 import { onnxEngine } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { WorkerCalls } from '../../shared/service/worker-calls.js';
+import { endMs as workerEndMs, WorkerCalls } from '../../shared/service/worker-calls.js';
 import type { CanaryTexts } from './canary-scores.js';
 import type { DecoderCalls, DecoderEvent } from './decoder-worker.js';
 import type { GroupRequest, OnAdoption, SampledRollout } from '../../shared/model/rollout-draft.js';
@@ -28,7 +28,7 @@ export interface OnnxSamplerOptions {
 
 const tickMs = 1_000;
 const abandonMs = 5_000; // time for the decoder to abandon a group
-const endMs = 5_000; // time for the decoder to end
+const endMs = workerEndMs + 1_000; // time for the decoder to end
 const killMs = 10_000; // then the process is killed
 
 /**
@@ -180,7 +180,8 @@ export class OnnxSampler implements Sampler {
     if (await Promise.race([ended, sleep(endMs, false, { ref: false })])) return;
     // A thread that hangs in native code cannot be ended and keeps the process alive.
     this.options.log.error({ killMs }, 'decoder cannot be stopped, killing this process');
-    setTimeout(() => process.kill(process.pid, 'SIGKILL'), killMs);
+    const killing = setTimeout(() => process.kill(process.pid, 'SIGKILL'), killMs);
+    void ended.then(() => clearTimeout(killing));
   }
 
   /** Gives up a decoder that has work and does not get on with it. */

@@ -32,8 +32,11 @@ export interface WorkerOptions<Event> {
   readonly onEvent?: (event: Event) => void;
 }
 
-/** How long the end of a thread waits for the call that it is running, in ms. */
-const lastCallMs = 3_000;
+/** Asks the thread to end itself. */
+const end = 'end';
+
+/** How long a thread may take to notice that it is asked to end, in ms: it cannot within native code. */
+export const endMs = 5_000;
 
 /**
  * The main thread's side of a worker thread: `call` runs a function in the worker.
@@ -53,8 +56,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
   readonly died: Promise<void>;
   #rejectDied: (error: Error) => void = () => undefined;
   #resolveDied: () => void = () => undefined;
-  readonly #running = new Set<number>(); // calls without a response, whether someone waits for it or not
-  #onIdle: () => void = () => undefined;
+  readonly #exited: Promise<void>;
   #isDisposed = false;
   #death: Error | undefined;
   #calls = 0;
@@ -67,7 +69,6 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
         onEvent?.(message.event);
         return;
       }
-      this.#ended(message.id);
       const call = this.#pending.get(message.id);
       if ('error' in message) call?.reject(revive(message.error));
       else call?.resolve(message.value as never);
@@ -81,9 +82,12 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
     this.#worker.once('error', (error) => {
       this.giveUp(new Error(`${name} died: ${error.message}`, { cause: error }));
     });
-    this.#worker.once('exit', (code) => {
-      for (const id of this.#running) this.#ended(id);
-      this.giveUp(new Error(`${name} ended unexpectedly, with code ${code}`));
+    this.#exited = new Promise((resolve) => {
+      this.#worker.once('exit', (code) => {
+        const how = this.#isDisposed ? 'was ended' : `ended unexpectedly, with code ${code}`;
+        this.giveUp(new Error(`${name} ${how}`));
+        resolve();
+      });
     });
   }
 
@@ -110,7 +114,6 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
     try {
       return await new Promise((resolve, reject) => {
         this.#pending.set(id, { resolve, reject });
-        this.#running.add(id);
         this.#send({ id, name, input });
       });
     } finally {
@@ -132,19 +135,15 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
     else this.#rejectDied(this.#death);
   }
 
-  /** Ends the thread, between two calls if it can: ended within native code, it takes the whole process with it. */
+  /**
+   * Ends the thread at the next turn of its event loop, so a call may be left half done, but not within native
+   * code: ended there, the thread takes the whole process with it.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isDisposed = true;
-    if (this.#running.size > 0) {
-      const idle = new Promise<void>((resolve) => (this.#onIdle = resolve));
-      await Promise.race([idle, sleep(lastCallMs, undefined, { ref: false })]);
-    }
+    this.#worker.postMessage(end);
+    await Promise.race([this.#exited, sleep(endMs, undefined, { ref: false })]);
     await this.#worker.terminate();
-  }
-
-  #ended(id: number): void {
-    this.#running.delete(id);
-    if (this.#running.size === 0) this.#onIdle();
   }
 
   #send(request: Request): void {
@@ -163,14 +162,20 @@ export interface CallServer<Event> {
  * Serves calls inside the worker.
  *
  * @param options.isConcurrent starts each call as it arrives instead of after the previous one.
+ * @param options.beforeEnd ends what this thread has started, such as threads of its own.
  */
 export function serveCalls<C extends Calls<C>, Event = never>(
   port: MessagePort,
   calls: C,
-  { isConcurrent = false } = {},
+  {
+    isConcurrent = false,
+    beforeEnd,
+  }: { isConcurrent?: boolean; beforeEnd?: () => Promise<void> } = {},
 ): CallServer<Event> {
   if (!isMainThread) nameSourceLines(); // each thread has stacks of its own
+  let isEnding = false;
   const serve = async ({ id, name, input }: Request): Promise<void> => {
+    if (isEnding) return;
     const run = calls[name as keyof C] as unknown as (input: unknown) => unknown;
     let response: Response;
     try {
@@ -184,15 +189,19 @@ export function serveCalls<C extends Calls<C>, Event = never>(
     port.postMessage(response, 'value' in response ? ownBuffers(response.value) : []);
   };
   let tail = Promise.resolve();
-  const receive = (request: Request): void => {
-    if (isConcurrent) void serve(request);
+  const receive = (request: Request | typeof end): void => {
+    if (request === end) {
+      isEnding = true;
+      if (beforeEnd === undefined) process.exit(); // of this thread
+      void beforeEnd().finally(() => process.exit());
+    } else if (isConcurrent) void serve(request);
     else tail = tail.then(() => serve(request));
   };
   port.on('message', receive);
   return {
     drain() {
       for (;;) {
-        const received = receiveMessageOnPort(port) as { message: Request } | undefined;
+        const received: { message: Request | typeof end } | undefined = receiveMessageOnPort(port);
         if (received === undefined) return;
         receive(received.message);
       }

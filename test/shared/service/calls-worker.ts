@@ -10,6 +10,8 @@ export interface TestCalls {
   die(): void;
   /** Blocks the thread as native code does, then writes 1. */
   block(input: { shared: SharedArrayBuffer; ms: number }): void;
+  /** Blocks it again and again, without an end; `shared` is 1 within a block and 0 between two. */
+  blockForever(input: { shared: SharedArrayBuffer; ms: number }): Promise<never>;
 }
 
 let counted = 0;
@@ -29,8 +31,20 @@ serveCalls<TestCalls>(parentPort!, {
     process.exit(7);
   },
   block({ shared, ms }) {
-    const [written, never] = [new Int32Array(shared), new Int32Array(new SharedArrayBuffer(4))];
-    Atomics.wait(never, 0, 0, ms);
-    Atomics.store(written, 0, 1);
+    wait(ms);
+    Atomics.store(new Int32Array(shared), 0, 1);
+  },
+  async blockForever({ shared, ms }) {
+    const isWithin = new Int32Array(shared);
+    for (;;) {
+      Atomics.store(isWithin, 0, 1);
+      wait(ms);
+      Atomics.store(isWithin, 0, 0);
+      await new Promise(setImmediate);
+    }
   },
 });
+
+function wait(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { WorkerCalls } from '../../../shared/service/worker-calls.js';
 import { PermanentError, UserError } from '../../../shared/base/errors.js';
+import { until } from '../../support/broker.js';
 import type { TestCalls } from './calls-worker.js';
 import type { Blocked, DrainingCalls } from './draining-worker.js';
 
@@ -50,7 +51,7 @@ describe('calls to a worker thread', () => {
     await assert.rejects(worker.call('count', undefined), /ended unexpectedly, with code 7/);
   });
 
-  it('the thread ends only after the call that it is running, though its caller waits no longer', async () => {
+  it('the thread ends only after a call that blocks it, though its caller waits no longer', async () => {
     const written = new SharedArrayBuffer(4);
     const stop = new AbortController();
     {
@@ -60,6 +61,19 @@ describe('calls to a worker thread', () => {
       await assert.rejects(blocked, /enough/);
     }
     assert.equal(new Int32Array(written)[0], 1);
+  });
+
+  it('the thread ends within a call, but not within a part of it that blocks', async () => {
+    const isWithin = new SharedArrayBuffer(4);
+    let ended: Promise<void>;
+    {
+      await using worker = start();
+      const endless = worker.call('blockForever', { shared: isWithin, ms: 200 });
+      ended = assert.rejects(endless, /calls-worker\.js was ended/);
+      await until(() => new Int32Array(isWithin)[0] === 1);
+    }
+    assert.equal(new Int32Array(isWithin)[0], 0);
+    await ended;
   });
 });
 
