@@ -88,6 +88,7 @@ export function runConfig(
     sampling: valuesOf(sampling, config),
     ...valuesOf(batching, { ...config, ...offPolicy }),
     ...offPolicy,
+    ...(config.curriculum === 'signal' && { curriculum: config.curriculum }),
     ...supervisedOf(config, examples),
     ...startOf(config),
     lora: { rank: config.loraRank, seed: config.seed },

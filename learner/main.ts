@@ -17,6 +17,7 @@ import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { type FittedConfig, LearnerConfig, runConfig } from './config.js';
+import { difficultiesOf } from './tickets/difficulty-mix.js';
 import { graceAfter, TrainingClock } from './session/time-limits.js';
 import { chooseModel, readConfig, settleConfig } from './checkpoints/run-identity.js';
 import { assertKnownToNats, findTraces } from './checkpoints/traces.js';
@@ -78,6 +79,8 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   if (dataset.leakedRows > 0) {
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
   }
+  // Before anything of the run is stored, so that it can begin under its name with other settings.
+  const difficulties = settings.curriculum === 'signal' ? difficultiesOf(dataset.train) : undefined;
   const { seed } = settings;
   const { maxPositions } = directory.config;
   const tokenizer = await loadTokenizer(directory);
@@ -153,6 +156,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
         settings,
         config,
         dataset,
+        difficulties,
         supervised,
         runWatch,
         vocabSize: directory.config.vocabSize,

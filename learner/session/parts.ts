@@ -31,6 +31,7 @@ import { VersionAudit } from '../audit/version-audit.js';
 import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
 import { NoSignalWatch } from '../stop/no-signal-watch.js';
 import { TicketSource } from '../tickets/ticket-source.js';
+import type { Difficulties } from '../tickets/difficulty-mix.js';
 import { Changes } from '../../shared/base/changes.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { Broker } from '../../shared/broker/broker.js';
@@ -49,6 +50,7 @@ export interface SessionOptions {
   readonly settings: LearnerConfig;
   readonly config: RunConfig;
   readonly dataset: Dataset;
+  readonly difficulties: Difficulties | undefined; // to choose from, with --curriculum signal
   readonly supervised:
     { readonly plan: BatchPlan; readonly heldOut: readonly Example[] } | undefined; // of a run on examples
   readonly vocabSize: number;
@@ -127,7 +129,12 @@ export function makeParts(
   const tickets = new TicketSource(
     config,
     dataset.train.map(({ id }) => id),
-    { margin: maxOutstanding, state: opened.curriculum, ids },
+    {
+      ids,
+      margin: maxOutstanding,
+      state: opened.curriculum,
+      difficulties: options.difficulties,
+    },
   );
   const groupStats = new GroupStats(
     (ticket) => tickets.isReplay(ticket),

@@ -46,6 +46,7 @@ const ofRollouts = z.object({
     sampleLag: true,
     windowPolicy: true,
     replayShare: true,
+    curriculum: true,
   }).shape,
 });
 

@@ -28,6 +28,13 @@ export const Batches = z.object({
   maxStepsOffPolicy: OffPolicyBound.default(batching.maxStepsOffPolicy.fallback).describe(
     batching.maxStepsOffPolicy.help,
   ),
+  curriculum: z
+    .enum(['data', 'signal'])
+    .default('data')
+    .describe(
+      'how often new problems are of each difficulty: as in the data, or by the share of its latest groups that had right and ' +
+        'wrong answers. It changes with each checkpoint (--checkpoint-every-steps).',
+    ),
   ticketsAhead: int
     .positive()
     .optional()

@@ -243,6 +243,7 @@ export class StepPipeline {
       account.train(group.seq);
       tickets.recordResult(group.scored);
     }
+    tickets.endStep();
     changes.notify();
   }
 
@@ -258,10 +259,10 @@ export class StepPipeline {
     const table = admission.table.state;
     const messages = unacked.covered((order) => admission.table.isConsumed(order));
     const { tokens, counted, settle } = account.capture(messages.map(({ lease }) => lease.seq));
-    const { tried } = tickets;
+    const { results } = tickets;
     return () => {
       const { nextOrder } = admission.table;
-      const decided = tickets.checkpoint({ nextOrder, isConsumed: isConsumedIn(table) }, tried);
+      const decided = tickets.checkpoint({ nextOrder, isConsumed: isConsumedIn(table) }, results);
       const onWritten = () => {
         decided.written();
         settle();

@@ -11,7 +11,7 @@ import {
 import type { NoSolution, Task } from '../../shared/tasks/task.js';
 import type { FittedConfig } from '../config.js';
 import { batchOf } from '../settings/supervised.js';
-import { EpochOrder } from '../tickets/curriculum.js';
+import { EpochOrder } from '../tickets/epoch-order.js';
 
 export interface BatchPlanOptions {
   readonly examples: Examples;

@@ -1,35 +1,8 @@
 import { createRandom } from '../../shared/base/random.js';
 import { type Attempts, signalProbability, withGroup } from '../../shared/rl/signal.js';
 import type { CurriculumState } from '../../shared/wire/ledger.js';
-
-/**
- * The sequence of problems that visits each problem once per epoch, in a different order each epoch. It is
- * a pure function of the seed.
- */
-export class EpochOrder {
-  readonly #epochs = new Map<number, readonly number[]>();
-
-  /** @param size the number of problems, at least one. */
-  constructor(
-    private readonly seed: number,
-    private readonly size: number,
-  ) {
-    if (size === 0) throw new RangeError('EpochOrder: no problem to train on');
-  }
-
-  /** Returns the index of the problem at a position of the sequence. */
-  problemAt(order: number): number {
-    const epoch = Math.floor(order / this.size);
-    let problems = this.#epochs.get(epoch);
-    if (problems === undefined) {
-      const all = Array.from({ length: this.size }, (_, index) => index);
-      problems = createRandom(`${this.seed} epoch ${epoch}`).shuffle(all);
-      this.#epochs.set(epoch, problems);
-      this.#epochs.delete(epoch - 2); // a reissue may still need the previous epoch
-    }
-    return problems[order % this.size]!;
-  }
-}
+import { type Difficulties, DifficultyMix, type DifficultyResults } from './difficulty-mix.js';
+import { EpochOrder } from './epoch-order.js';
 
 /** A problem, by its index, and its results so far. */
 export type TriedProblem = readonly [problem: number, rollouts: number, correct: number];
@@ -103,6 +76,8 @@ export interface CurriculumOptions {
   readonly replayShare: number;
   /** Number of problems. */
   readonly size: number;
+  /** If given, tickets that replay nothing choose a difficulty by its groups with signal. */
+  readonly difficulties?: Difficulties | undefined;
   /** How many tickets beyond those issued a checkpoint decides, so that issuing need not wait for it. */
   readonly margin: number;
   /** The state in the run's checkpoint; undefined for a new run. */
@@ -116,12 +91,16 @@ export interface TicketsSoFar {
   isConsumed(order: number): boolean;
 }
 
-/** A snapshot of the results of the problems that were tried. */
-export type Tried = ReturnType<ReplayPool['snapshot']>;
+/** A snapshot of the results of the groups so far. */
+export interface GroupResults {
+  readonly tried: readonly TriedProblem[];
+  readonly difficulties?: DifficultyResults;
+}
 
 /**
  * Difficulty-aware sampling: some tickets repeat a problem that was tried, chosen by the probability that a
- * group of it has signal; the other tickets go through all problems epoch by epoch.
+ * group of it has signal. The other tickets go through all problems epoch by epoch, or choose a difficulty by its
+ * groups with signal and a problem of it.
  *
  * A crash must not change the problem of a ticket, since its group may already be on its way. So the
  * problem is a function of the run's seed and of the ledger: a checkpoint decides all tickets up to
@@ -131,6 +110,7 @@ export type Tried = ReturnType<ReplayPool['snapshot']>;
 export class Curriculum {
   readonly #options: CurriculumOptions;
   readonly #epochs: EpochOrder;
+  readonly #mix: DifficultyMix | undefined;
   readonly #pool: ReplayPool;
   readonly #decided: Map<number, number>;
   #decidedTo: number;
@@ -139,9 +119,10 @@ export class Curriculum {
   readonly #unwritten: number[] = [];
 
   constructor(options: CurriculumOptions) {
-    const { seed, size, groupSize, state } = options;
+    const { seed, size, groupSize, difficulties, state } = options;
     this.#options = options;
     this.#epochs = new EpochOrder(seed, size);
+    this.#mix = difficulties && new DifficultyMix(seed, difficulties, state?.difficulties ?? []);
     this.#pool = new ReplayPool(groupSize, state?.tried ?? []);
     this.#draw = new ReplayDraw(state?.tried ?? [], groupSize);
     this.#decided = new Map(state?.decided);
@@ -161,24 +142,40 @@ export class Curriculum {
     return order < (this.#unwritten[0] ?? Infinity);
   }
 
-  get tried(): Tried {
-    return this.#pool.snapshot();
+  get results(): GroupResults {
+    const tried = this.#pool.snapshot();
+    return this.#mix === undefined ? { tried } : { tried, difficulties: this.#mix.results };
   }
 
-  /** Adds the result of a consumed group; it counts from the next checkpoint on. */
-  record(problem: number, group: Attempts): void {
+  /** Adds the result of the consumed group of a ticket; it counts from the next checkpoint on. */
+  record(order: number, problem: number, group: Attempts): void {
+    const { rollouts, correct } = group;
+    if (!this.isReplay(order, problem))
+      this.#mix?.record(problem, correct > 0 && correct < rollouts);
     this.#pool.record(problem, group);
+  }
+
+  /** Ends a step: its groups now count for the difficulties. */
+  endStep(): void {
+    this.#mix?.endStep();
+  }
+
+  /** Whether a ticket repeats a problem that was tried. */
+  isReplay(order: number, problem: number): boolean {
+    const { seed, replayShare } = this.#options;
+    if (createRandom(`${seed} problem ${order}`).next() >= replayShare) return false;
+    return !(this.#mix?.mayBeAt(order, problem) ?? problem === this.#epochs.problemAt(order));
   }
 
   /**
    * Returns the state for a checkpoint, and a function to call once the ledger has it. Until then the
    * tickets that it decides may be issued; later ones wait.
    *
-   * @param tried the results known when the weights of the checkpoint were made.
+   * @param results those known when the weights of the checkpoint were made.
    */
   checkpoint(
     tickets: TicketsSoFar,
-    tried: Tried = this.tried,
+    results: GroupResults = this.results,
   ): { state: CurriculumState; written: () => void } {
     const to = Math.max(this.#decidedTo, tickets.nextOrder + this.#options.margin);
     for (let order = this.#decidedTo; order < to; order++) {
@@ -188,13 +185,16 @@ export class Curriculum {
       if (tickets.isConsumed(order)) this.#decided.delete(order);
     }
     this.#decidedTo = to;
+    const { tried, difficulties = [] } = results;
     this.#draw = new ReplayDraw(tried, this.#options.groupSize);
+    this.#mix?.use(difficulties);
     this.#unwritten.push(to);
     return {
       state: {
         decidedTo: to,
         decided: [...this.#decided],
         tried: tried.map(([...entry]) => entry),
+        ...(this.#mix && { difficulties: difficulties.map(([...entry]) => entry) }),
       },
       written: () => {
         this.#unwritten.shift();
@@ -207,6 +207,7 @@ export class Curriculum {
     const random = createRandom(`${seed} problem ${order}`);
     const isReplay = random.next() < replayShare;
     const replayed = isReplay ? this.#draw.at(random.next()) : undefined;
-    return replayed ?? this.#epochs.problemAt(order);
+    if (replayed !== undefined) return replayed;
+    return this.#mix?.problemAt(order, random.next()) ?? this.#epochs.problemAt(order);
   }
 }

@@ -7,10 +7,10 @@ import type { Attempt, TicketIds } from '../../shared/wire/ticket-ids.js';
 import {
   Curriculum,
   type CurriculumOptions,
+  type GroupResults,
   type TicketsSoFar,
-  type Tried,
-  EpochOrder,
 } from './curriculum.js';
+import { EpochOrder } from './epoch-order.js';
 
 /** All fields of a ticket that do not depend on the version at which it is issued. */
 export type TicketContent = Omit<Ticket, 'issuedAtVersion' | 'pinnedVersion'>;
@@ -34,12 +34,15 @@ export class TicketSource {
   readonly #curriculum: Curriculum | undefined;
 
   /**
-   * @param past `margin` and `state` of the curriculum, and the ids of the run's tickets.
+   * @param parts the ids of the run's tickets, and `margin`, `state` and `difficulties` of its curriculum.
    */
   constructor(
     config: TicketSettings,
     problemIds: readonly string[],
-    { ids, ...past }: Pick<CurriculumOptions, 'margin' | 'state'> & { readonly ids: TicketIds },
+    {
+      ids,
+      ...parts
+    }: Pick<CurriculumOptions, 'margin' | 'state' | 'difficulties'> & { readonly ids: TicketIds },
   ) {
     this.#config = config;
     this.#ids = ids;
@@ -47,7 +50,9 @@ export class TicketSource {
     this.#indexes = new Map(problemIds.map((id, index) => [id, index]));
     const size = problemIds.length;
     this.#epochs = new EpochOrder(config.seed, size);
-    if (config.replayShare > 0) this.#curriculum = new Curriculum({ ...config, ...past, size });
+    if (config.replayShare > 0 || parts.difficulties !== undefined) {
+      this.#curriculum = new Curriculum({ ...config, ...parts, size });
+    }
   }
 
   /** Returns the ticket at a position of the sequence; `attempt` 1 is its only reissue, with another seed. */
@@ -89,7 +94,8 @@ export class TicketSource {
 
   /** Whether a ticket repeats a problem instead of taking the next one of the epoch. */
   isReplay({ order, problemId }: Pick<Ticket, 'order' | 'problemId'>): boolean {
-    return problemId !== this.#problemIds[this.#epochs.problemAt(order)];
+    const problem = this.#indexes.get(problemId);
+    return problem !== undefined && (this.#curriculum?.isReplay(order, problem) ?? false);
   }
 
   /** Records the result of a group that was trained on or skipped. */
@@ -97,16 +103,24 @@ export class TicketSource {
     const problem = this.#indexes.get(group.ticket.problemId);
     if (problem === undefined) return; // cannot happen for an admitted group
     const correct = scores.filter(({ isCorrect }) => isCorrect).length;
-    this.#curriculum?.record(problem, { rollouts: scores.length, correct });
+    this.#curriculum?.record(group.ticket.order, problem, { rollouts: scores.length, correct });
   }
 
-  /** The results of the problems so far, for a checkpoint of the current weights. */
-  get tried(): Tried {
-    return this.#curriculum?.tried ?? [];
+  /** Ends a step, all of whose results were recorded. */
+  endStep(): void {
+    this.#curriculum?.endStep();
+  }
+
+  /** The results of the groups so far, for a checkpoint of the current weights. */
+  get results(): GroupResults {
+    return this.#curriculum?.results ?? { tried: [] };
   }
 
   /** Returns the state for a checkpoint, and a function to call once the ledger has it. */
-  checkpoint(table: TicketsSoFar, tried: Tried): { state?: CurriculumState; written: () => void } {
-    return this.#curriculum?.checkpoint(table, tried) ?? { written: () => undefined };
+  checkpoint(
+    table: TicketsSoFar,
+    results: GroupResults,
+  ): { state?: CurriculumState; written: () => void } {
+    return this.#curriculum?.checkpoint(table, results) ?? { written: () => undefined };
   }
 }

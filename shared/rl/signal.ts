@@ -38,3 +38,52 @@ export function withGroup(before: Attempts | undefined, group: Attempts): Attemp
 
 /** Older answers count less, because the policy has changed since. */
 const discount = 0.5;
+
+/** Counts of groups of a difficulty, and of those with signal; discounted ones are not integers. */
+export interface GroupsWithSignal {
+  readonly groups: number;
+  readonly withSignal: number;
+}
+
+/**
+ * The counts of a difficulty after another step; about the latest 256 groups determine them, because the policy
+ * changes. The groups of one step count alike, since those without signal arrive before the others are trained on.
+ */
+export function withStepGroups(
+  before: GroupsWithSignal | undefined,
+  step: GroupsWithSignal,
+): GroupsWithSignal {
+  if (step.groups === 0) return before ?? step;
+  const { groups, withSignal } = before ?? { groups: 0, withSignal: 0 };
+  const kept = (1 - 1 / 256) ** step.groups;
+  const added = 256 * (1 - kept); // the sum of the discounts of the step's groups
+  return {
+    groups: groups * kept + added,
+    withSignal: withSignal * kept + (added * step.withSignal) / step.groups,
+  };
+}
+
+/** A difficulty: the number of its problems, and the counts of its groups if it has any. */
+export interface DifficultySignal {
+  readonly problems: number;
+  readonly counts: GroupsWithSignal | undefined;
+}
+
+/**
+ * The shares of the tickets that difficulties get: in proportion to their problems and to the share of their groups that
+ * have signal, since a policy learns from no others. A tenth goes by the problems alone, so that a difficulty
+ * without signal is tried again.
+ *
+ * @returns a share for each, with sum 1.
+ */
+export function signalShares(difficulties: readonly DifficultySignal[]): number[] {
+  const total = difficulties.reduce((sum, { problems }) => sum + problems, 0);
+  const weights = difficulties.map(({ problems, counts }) => {
+    const { groups, withSignal } = counts ?? { groups: 0, withSignal: 0 };
+    return (problems * (withSignal + 0.5)) / (groups + 1); // Jeffreys' prior, as above
+  });
+  const sum = weights.reduce((before, weight) => before + weight, 0);
+  return difficulties.map(
+    ({ problems }, i) => (0.1 * problems) / total + (0.9 * weights[i]!) / sum,
+  );
+}

@@ -36,6 +36,7 @@ export const RunConfig = z.strictObject({
   datasetDigest: z.string().min(1), // of the problems; all services must have the same
   sampling: z.strictObject(fieldsOf(sampling)),
   ...fieldsOf(batching),
+  curriculum: z.literal('signal').optional(), // else difficulties come as the data has them
   isBoundAdaptive: z.literal(true).optional(), // maxStepsOffPolicy is then the limit of the bound
   trainOn: z.enum(['rollouts', 'examples']).default('rollouts'), // older runs lack it
   supervised: Supervised.optional(), // of a run that trains on examples

@@ -10,6 +10,10 @@ export const CurriculumState = z.strictObject({
   decidedTo: z.int().nonnegative(), // tickets of lower orders have a problem
   decided: z.array(z.tuple([z.int().nonnegative(), index])), // [order, problem], without the consumed
   tried: z.array(z.tuple([index, z.number().nonnegative(), z.number().nonnegative()])),
+  // [name, groups, groups with signal]; absent if difficulties come as the data has them
+  difficulties: z
+    .array(z.tuple([z.string(), z.number().nonnegative(), z.number().nonnegative()]))
+    .optional(),
 });
 export type CurriculumState = z.infer<typeof CurriculumState>;
 

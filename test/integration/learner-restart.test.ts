@@ -230,6 +230,16 @@ describe('a learner that cannot start', limits, () => {
     assert.match(second.errors, /adam\.learningRate: stored 0\.02, asked for 0\.5/);
   });
 
+  it('a learner that is to choose between difficulties refuses problems of one', async () => {
+    await using ground = await TrainingGround.prepare('one-difficulty');
+    const learner = ground.learner({ curriculum: 'signal' });
+    assert.equal(await learner.exitCode(), 2);
+    assert.match(learner.errors, /--curriculum signal .* have one, . numbers; give problems of/);
+    const second = ground.learner({ curriculum: 'data' }); // under the same name
+    await new RunConfigStore(ground.broker).wait(AbortSignal.timeout(60_000));
+    await second.stop('SIGKILL');
+  });
+
   it('a learner names an unreachable backend', async () => {
     await using ground = await TrainingGround.prepare('alone');
     const learner = ground.learner({ 'backend-url': 'http://127.0.0.1:9' });

@@ -73,6 +73,11 @@ describe("the learner's configuration", () => {
     assert(!('maxrlUntil' in configOf())); // so that older actors can read it
   });
 
+  it('the run configuration has a curriculum only if it is set', () => {
+    assert.equal(runConfig(fit('--curriculum=signal'), found).curriculum, 'signal');
+    assert(!('curriculum' in runConfig(fit('--curriculum=data'), found)));
+  });
+
   it('the learner accepts a loss without correction if data cannot be stale or something else corrects', () => {
     load('--loss', 'cross_entropy', '--max-steps-off-policy', '0');
     load('--loss', 'cross_entropy', '--mask', 'icepop');

@@ -822,7 +822,7 @@ describe('the group receiver with difficulty-aware sampling', () => {
     const bench = new Bench(false, noPast, { replayShare: 0.5 });
     const orders = () => bench.published.map(({ order }) => order);
     const { table } = bench.admission;
-    const { written } = bench.tickets.checkpoint(table, bench.tickets.tried); // settles one ticket ahead
+    const { written } = bench.tickets.checkpoint(table, bench.tickets.results); // settles one ticket ahead
     await bench.issue();
     assert.deepEqual(orders(), [0]);
     written();

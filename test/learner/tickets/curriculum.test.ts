@@ -3,16 +3,22 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import {
   Curriculum,
-  EpochOrder,
+  type CurriculumOptions,
   ReplayDraw,
   ReplayPool,
 } from '../../../learner/tickets/curriculum.js';
+import { difficultiesOf, DifficultyMix } from '../../../learner/tickets/difficulty-mix.js';
+import { EpochOrder } from '../../../learner/tickets/epoch-order.js';
+import { UserError } from '../../../shared/base/errors.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { encode, decode } from '../../../shared/wire/codec.js';
 import { CurriculumState } from '../../../shared/wire/ledger.js';
 
 const options = { seed: 3, groupSize: 4, replayShare: 0.5, size: 50, margin: 6 };
 const start = { ...options, state: undefined };
+const threeDifficulties = difficultiesOf(
+  Array.from({ length: 50 }, (_, i) => ({ difficulty: i < 5 ? '0' : i < 20 ? '1' : '2' })),
+);
 const nothingConsumed = { isConsumed: () => false };
 
 describe('a curriculum that replays half of the time', () => {
@@ -25,7 +31,7 @@ describe('a curriculum that replays half of the time', () => {
 
   it('the curriculum replays the problem with signal, and follows the epochs otherwise', () => {
     const [curriculum, epochs] = [new Curriculum(start), new EpochOrder(3, 50)];
-    curriculum.record(7, { rollouts: 4, correct: 2 });
+    curriculum.record(0, 7, { rollouts: 4, correct: 2 });
     curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
     const orders = Array.from({ length: 200 }, (_, i) => 10 + 6 + i);
     const replayed = orders.filter((order) => curriculum.problemAt(order) === 7);
@@ -39,7 +45,7 @@ describe('a curriculum that replays half of the time', () => {
 
   it('a checkpoint does not change tickets that are issued or about to be issued', () => {
     const [curriculum, before] = [new Curriculum(start), new Curriculum(start)];
-    curriculum.record(7, { rollouts: 4, correct: 2 });
+    curriculum.record(0, 7, { rollouts: 4, correct: 2 });
     curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
     for (let order = 0; order < 16; order++) {
       assert.equal(curriculum.problemAt(order), before.problemAt(order));
@@ -71,7 +77,7 @@ describe('a curriculum that replays half of the time', () => {
         const correct = Array.from({ length: groupSize }, () => random.next()).filter(
           (chance) => chance < solveRate(problem),
         ).length;
-        curriculum.record(problem, { rollouts: groupSize, correct });
+        curriculum.record(order, problem, { rollouts: groupSize, correct });
         if (correct > 0 && correct < groupSize) mixed++;
         if (order % 50 === 49) {
           curriculum.checkpoint({ nextOrder: order + 1, isConsumed: () => true }).written();
@@ -95,11 +101,65 @@ describe('a curriculum that replays half of the time', () => {
     assert.throws(() => curriculum.problemAt(2), /ticket 2 is consumed/);
   });
 
+  it('a curriculum of difficulties goes where groups have signal, and comes back once that is elsewhere', () => {
+    const size = 1_000;
+    const difficulties = difficultiesOf(
+      Array.from({ length: size }, (_, i) => ({ difficulty: i % 2 === 0 ? 'hard' : 'easy' })),
+    );
+    const curriculum = new Curriculum({ ...start, replayShare: 0, size, difficulties });
+    let order = 0;
+    /** The share of the next tickets that is hard, if the groups of one difficulty have signal and those of the other have none. */
+    const hardShare = (withSignal: 'easy' | 'hard') => {
+      let hard = 0;
+      for (const end = order + 2_000; order < end; order++) {
+        const problem = curriculum.problemAt(order);
+        if (problem % 2 === 0) hard++;
+        const correct = (problem % 2 === 0) === (withSignal === 'hard') ? 2 : 0;
+        curriculum.record(order, problem, { rollouts: 4, correct });
+        if (order % 10 === 9) {
+          curriculum.endStep();
+          const isConsumed = (it: number) => it <= order;
+          curriculum.checkpoint({ nextOrder: order + 1, isConsumed }).written();
+        }
+      }
+      return hard / 2_000;
+    };
+    const shares = [hardShare('easy'), hardShare('easy'), hardShare('hard'), hardShare('hard')];
+    assert(shares[1]! > 0.04 && shares[1]! < 0.08, `${shares.join()}: a twentieth is tried anyway`);
+    assert(shares[3]! > 0.85 && shares[3]! < 0.96, shares.join());
+  });
+
+  it('groups of replayed problems do not change the difficulties', () => {
+    const difficulties = difficultiesOf(
+      Array.from({ length: 50 }, (_, i) => ({ difficulty: i < 25 ? 'a' : 'b' })),
+    );
+    const curriculum = new Curriculum({ ...start, difficulties });
+    const fresh = curriculum.problemAt(0);
+    curriculum.record(0, fresh, { rollouts: 4, correct: 2 });
+    const other = Array.from({ length: 50 }, (_, problem) => problem).find((problem) =>
+      curriculum.isReplay(1, problem),
+    )!;
+    curriculum.record(1, other, { rollouts: 4, correct: 2 });
+    assert.deepEqual(curriculum.results.difficulties, []); // until the step ends
+    curriculum.endStep();
+    assert.deepEqual(curriculum.results.difficulties, [[fresh < 25 ? 'a' : 'b', 1, 1]]);
+    assert.equal(curriculum.results.tried.length, 2);
+  });
+
   /**
    * A run with many crashes: tickets are issued and consumed, and checkpoints of the current or an earlier
    * moment are taken and written later. Whatever happens, an issued ticket keeps its problem.
    */
-  it('a ticket keeps its problem through any sequence of crashes', () => {
+  for (const [name, difficulties] of [
+    ['a ticket keeps its problem through any sequence of crashes', undefined],
+    ['a ticket of a chosen difficulty keeps its problem through any crashes', threeDifficulties],
+  ] as const) {
+    it(name, () => {
+      keepsProblems({ ...options, difficulties });
+    });
+  }
+
+  function keepsProblems(options: Omit<CurriculumOptions, 'state'>): void {
     const move = fc.record({
       what: fc.constantFrom(
         'issue',
@@ -119,12 +179,12 @@ describe('a curriculum that replays half of the time', () => {
       fc.property(fc.array(move, { maxLength: 300 }), (moves) => {
         const issued = new Map<number, number>(); // in any session
         let [nextOrder, consumed] = [0, new Set<number>()];
-        let curriculum = new Curriculum(start);
+        let curriculum = new Curriculum({ ...options, state: undefined });
         let ledger = { nextOrder, consumed: [...consumed], state: undefined as unknown };
         const now = () => ({
           nextOrder,
           consumed: [...consumed],
-          tried: curriculum.tried,
+          results: curriculum.results,
         });
         let snapshot: ReturnType<typeof now> | undefined;
         let taken: { entry: typeof ledger; written: () => void }[] = [];
@@ -141,14 +201,14 @@ describe('a curriculum that replays half of the time', () => {
             if (order === undefined) continue;
             assert.equal(curriculum.problemAt(order), issued.get(order), `ticket ${order}`);
             consumed.add(order);
-            curriculum.record(issued.get(order)!, { rollouts: 4, correct });
+            curriculum.record(order, issued.get(order)!, { rollouts: 4, correct });
           } else if (what === 'snapshot') {
             snapshot ??= now();
           } else if (what === 'take') {
-            const { tried, ...entry } = snapshot ?? now();
+            const { results, ...entry } = snapshot ?? now();
             snapshot = undefined;
             const isConsumed = (order: number) => entry.consumed.includes(order);
-            const { state, written } = curriculum.checkpoint({ nextOrder, isConsumed }, tried);
+            const { state, written } = curriculum.checkpoint({ nextOrder, isConsumed }, results);
             taken.push({ entry: { ...entry, state }, written });
           } else if (what === 'write' && taken.length > 0) {
             const { entry, written } = taken.shift()!;
@@ -164,6 +224,53 @@ describe('a curriculum that replays half of the time', () => {
         }
       }),
       { numRuns: 300 },
+    );
+  }
+});
+
+describe('the difficulties of the problems', () => {
+  it('rehearsed problems keep their share, whatever the difficulties show', () => {
+    const difficulties = difficultiesOf(
+      Array.from({ length: 100 }, (_, i) => ({
+        difficulty: i % 2 === 0 ? 'a' : 'b',
+        ...(i < 30 && { isRehearsed: true }),
+      })),
+    );
+    const mix = new DifficultyMix(0, difficulties, [['a', 50, 50]]);
+    const random = createRandom('');
+    const problems = Array.from({ length: 5_000 }, (_, order) =>
+      mix.problemAt(order, random.next()),
+    );
+    const share = (has: (problem: number) => boolean) => problems.filter(has).length / 5_000;
+    assert(Math.abs(share((i) => i < 30) - 0.3) < 0.02);
+    // Signal of nearly all groups, and of one half where none is known.
+    const ofA = 0.05 + (0.9 * (50.5 / 51)) / (50.5 / 51 + 0.5); // of as many problems each
+    assert(Math.abs(share((i) => i >= 30 && i % 2 === 0) - 0.7 * ofA) < 0.02);
+    mix.record(0, true); // rehearsed
+    mix.endStep();
+    assert.deepEqual(mix.results, [['a', 50, 50]]);
+  });
+
+  it('a difficulty repeats no problem within as many tickets of the run as it has problems', () => {
+    const mix = new DifficultyMix(0, threeDifficulties, []);
+    const random = createRandom('');
+    const drawn = Array.from({ length: 30 }, (_, order) => mix.problemAt(order, random.next()));
+    const ofHardest = drawn.filter((problem) => problem >= 20);
+    assert(ofHardest.length > 10);
+    assert.equal(new Set(ofHardest).size, ofHardest.length);
+    assert(mix.mayBeAt(7, mix.problemAt(7, 0.5)));
+    assert(!mix.mayBeAt(7, mix.problemAt(8, 0.5)));
+  });
+
+  it('problems of one difficulty leave nothing to choose', () => {
+    const one = { difficulty: '3 numbers' };
+    assert.throws(
+      () => difficultiesOf([one, one, { difficulty: '4 numbers', isRehearsed: true }]),
+      (error) => {
+        assert(error instanceof UserError);
+        assert.match(error.message, /have one, 3 numbers; give problems of several, such as/);
+        return true;
+      },
     );
   });
 });
