@@ -181,7 +181,9 @@ export class OnnxSampler implements Sampler {
     // A thread that hangs in native code cannot be ended and keeps the process alive.
     this.options.log.error({ killMs }, 'decoder cannot be stopped, killing this process');
     const killing = setTimeout(() => process.kill(process.pid, 'SIGKILL'), killMs);
-    void ended.then(() => clearTimeout(killing));
+    void ended.then(() => {
+      clearTimeout(killing);
+    });
   }
 
   /** Gives up a decoder that has work and does not get on with it. */

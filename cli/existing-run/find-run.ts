@@ -37,7 +37,8 @@ export interface FoundRun extends Pick<
 /** The run that the flags name, and the locations of its other parts, if given. */
 type NamedRun = WhichRun & {
   readonly [Part in 'modelDir' | 'sampler' | 'engineUrl' | 'backendUrl']?:
-    UpConfig[Part] | undefined;
+    | UpConfig[Part]
+    | undefined;
 };
 
 /** @throws {UserError} if there is no such run, or its folder is not one of `offbeat up`. */

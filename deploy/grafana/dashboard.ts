@@ -28,7 +28,7 @@ export const questions = [isItLearning, isItOffPolicy, whoWaitsForWhom, isAnythi
 
 const datasource = { type: 'prometheus', uid: '${datasource}' };
 
-/* eslint-disable @typescript-eslint/no-deprecated -- the format before version 13, which every Grafana since 10 reads */
+/* oxlint-disable typescript/no-deprecated -- the format before version 13, which every Grafana since 10 reads */
 /** Returns a question as a Grafana dashboard with two panels per row and a variable for the runs. */
 export function dashboardOf({ uid, title, description, panels }: Question): Dashboard {
   const dashboard = new DashboardBuilder(title)
@@ -54,7 +54,7 @@ export function dashboardOf({ uid, title, description, panels }: Question): Dash
   for (const panel of panels) dashboard.withPanel(panelOf(panel));
   return dashboard.build();
 }
-/* eslint-enable */
+/* oxlint-enable */
 
 function panelOf({ title, description, unit, queries, isStacked = false }: Panel): PanelBuilder {
   const panel = new PanelBuilder()

@@ -52,7 +52,8 @@ export interface SessionOptions {
   readonly dataset: Dataset;
   readonly difficulties: Difficulties | undefined; // to choose from, with --curriculum signal
   readonly supervised:
-    { readonly plan: BatchPlan; readonly heldOut: readonly Example[] } | undefined; // of a run on examples
+    | { readonly plan: BatchPlan; readonly heldOut: readonly Example[] }
+    | undefined; // of a run on examples
   readonly vocabSize: number;
   readonly canaryTexts: Canary['texts'];
   readonly runDir: string;

@@ -176,7 +176,8 @@ interface StepData {
   readonly results: readonly MinibatchResult[];
   readonly masked: { readonly low: number; readonly high: number } | undefined; // shares of the tokens
   readonly weights:
-    { readonly ofTokens: readonly Float64Array[]; readonly cap: number } | undefined;
+    | { readonly ofTokens: readonly Float64Array[]; readonly cap: number }
+    | undefined;
   readonly offPolicy: OffPolicyStats | undefined; // undefined without tokens
 }
 

@@ -66,8 +66,7 @@ export async function consume<S extends z.ZodType>(
   async function take(message: JsMsg): Promise<void> {
     try {
       const settlement = new Settlement(broker, message, stage);
-      if (isStopping())
-        settlement.nak(); // return it now instead of when the ack wait expires
+      if (isStopping()) settlement.nak(); // return it now instead of when the ack wait expires
       else await handleAndSettle(message, settlement);
     } catch (err) {
       // The server redelivers it when the ack wait expires.

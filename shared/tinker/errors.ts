@@ -101,7 +101,12 @@ export class Unavailable extends Error {
 export class StillPending extends Unavailable {}
 
 export type TinkerError =
-  BadRequest | BadAnswer | AccessRefused | RunLost | SequenceConflict | Unavailable;
+  | BadRequest
+  | BadAnswer
+  | AccessRefused
+  | RunLost
+  | SequenceConflict
+  | Unavailable;
 
 /** Maps a failed answer to an error class by what the caller can do about it. */
 export function errorOfStatus(failure: Failure & { readonly status: number }): TinkerError {

@@ -79,7 +79,7 @@ function wide(view: DataView, at: number, width: number): number {
 }
 
 /** nil, the byte that is never used, booleans, floats, integers, and extensions of fixed size. */
-// prettier-ignore
+// oxfmt-ignore
 const fixedBytes: Readonly<Record<number, number>> = {
   0xc0: 1, 0xc1: 1, 0xc2: 1, 0xc3: 1, 0xca: 5, 0xcb: 9,
   0xcc: 2, 0xcd: 3, 0xce: 5, 0xcf: 9, 0xd0: 2, 0xd1: 3, 0xd2: 5, 0xd3: 9,

@@ -192,7 +192,7 @@ function bf16(data: Float32Array): Float32Array {
 
 /** Runs `work` while graphs are built that round what matrix products and residual sums give to bfloat16. */
 async function withRounding<T>(work: () => T | Promise<T>): Promise<T> {
-  // eslint-disable-next-line @typescript-eslint/unbound-method -- restored below, and called with its graph
+  // oxlint-disable-next-line typescript/unbound-method -- restored below, and called with its graph
   const { apply } = Graph.prototype;
   Graph.prototype.apply = function (this: Graph, op, inputs, output, attributes): Value {
     const value = apply.call(this, op, inputs, output, attributes);

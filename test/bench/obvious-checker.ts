@@ -17,7 +17,7 @@ export function obviousReward({
   const given = numbers.toSorted((a, b) => a - b);
   if (used.length !== given.length || used.some((number, i) => number !== given[i])) return 0.1;
   try {
-    // eslint-disable-next-line @typescript-eslint/no-implied-eval, @typescript-eslint/no-unsafe-call -- the subject of the comparison
+    // oxlint-disable-next-line typescript/no-implied-eval, typescript/no-unsafe-call -- the subject of the comparison
     const value = new Function(`return (${completion})`)() as number;
     const error = Math.abs(value - target);
     return error < 1e-5 ? 1 : 0.1 + 0.9 / (1 + error);

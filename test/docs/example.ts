@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { format, resolveConfig } from 'prettier';
+import { format, type FormatConfig } from 'oxfmt';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { withSection } from './markdown-table.js';
 
@@ -23,6 +23,7 @@ export async function updatedExample(page: string): Promise<string> {
   const text = source
     .replaceAll('../../../shared/tasks/', '../')
     .replaceAll('../../../shared/', '../../');
-  const formatted = await format(text, { ...(await resolveConfig(path)), parser: 'typescript' });
-  return withSection(page, 'the example', `\`\`\`ts\n${formatted}\`\`\``);
+  const options = await readFile(join(packageRoot, '.oxfmtrc.json'), 'utf8');
+  const { code } = await format(path, text, JSON.parse(options) as FormatConfig);
+  return withSection(page, 'the example', `\`\`\`ts\n${code}\`\`\``);
 }

@@ -1,4 +1,4 @@
-/** A Markdown table as prettier formats it; the first row is the header. */
+/** A Markdown table as the formatter writes it; the first row is the header. */
 export function alignedTable(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, column) =>
     Math.max(3, ...rows.map((row) => row[column]!.length)),

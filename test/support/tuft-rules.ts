@@ -26,6 +26,7 @@ export function tuftReward(
   const given = numbers.toSorted((a, b) => a - b);
   if (found.length !== given.length || found.some((n, i) => n !== given[i])) return formatScore;
   // Characters beyond ASCII may pass Python's \d and \s, but then its parser refuses them.
+  // oxlint-disable-next-line no-control-regex -- Python counts these as spaces
   if (!/^[\d+\-*/().\t-\r\x1c-\x20]+$/.test(equation)) return formatScore;
 
   let value: PythonNumber;

@@ -5,7 +5,7 @@ import { rmSync } from 'node:fs';
 import { cp, mkdtemp, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import ts from 'typescript';
+import ts from 'typescript-6';
 import { userErrorCode } from '../../shared/base/exit-codes.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { createRandom } from '../../shared/base/random.js';

@@ -1,4 +1,4 @@
-import ts from 'typescript';
+import ts from 'typescript-6';
 
 /** A source with one small fault. */
 export interface Mutant {

@@ -11,7 +11,8 @@ import { weightSources, writeWeights } from './gguf-weights.js';
 export interface GgufFacts {
   readonly name: string | undefined;
   readonly license:
-    { readonly id: string; readonly name?: string; readonly link?: string } | undefined;
+    | { readonly id: string; readonly name?: string; readonly link?: string }
+    | undefined;
   /** How many tensors have each format: `{Q4_1: 210, F32: 61}`. */
   readonly formats: Readonly<Record<string, number>>;
 }

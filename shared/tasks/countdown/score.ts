@@ -41,7 +41,12 @@ function withoutTargetTail(answer: string, target: number): string {
 
 /** The outcomes of scoring an answer. */
 type Reason =
-  'correct' | 'wrong_value' | 'no_answer' | 'wrong_numbers' | 'division_by_zero' | Refusal;
+  | 'correct'
+  | 'wrong_value'
+  | 'no_answer'
+  | 'wrong_numbers'
+  | 'division_by_zero'
+  | Refusal;
 
 /** The pure mode: 1 for the exact target with every number, else 0. */
 export const zeroOrOne: RewardSpec = {
