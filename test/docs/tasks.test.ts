@@ -41,11 +41,7 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
         .slice(3)
         .map((word) => (/^\w+\.(csv|jsonl|json)$/.test(word) ? join(folder, word) : word));
       const env = { HF_ENDPOINT: hub.url, HF_TOKEN: '', OFFBEAT_DATASETS: folder };
-      await using server = new ServiceProcess(
-        'reward-service/score-server',
-        [...flags, '--http-port', '0'],
-        env,
-      );
+      await using server = new ServiceProcess('score-server', [...flags, '--http-port', '0'], env);
       const { httpPort } = await server.says(({ msg }) => msg === 'listening');
       const response = await fetch(`http://127.0.0.1:${String(httpPort)}/openapi.json`);
       assert.equal(response.status, 200);

@@ -11,7 +11,7 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
   before(async () => {
     const rewards = ['--shaping', 'continuous', '--format-score', '0.2'];
     const flags = ['--http-port', '0', '--prompt-style', 'fewshot', ...rewards];
-    server = new ServiceProcess('reward-service/score-server', flags);
+    server = new ServiceProcess('score-server', flags);
     const { httpPort } = await server.says(isListening);
     url = `http://127.0.0.1:${String(httpPort)}`;
   });
@@ -51,12 +51,12 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
 
   it('a score server needs a key to listen beyond loopback and requires it of clients', async () => {
     const beyond = ['--http-port', '0', '--http-host', '0.0.0.0'];
-    await using open = new ServiceProcess('reward-service/score-server', beyond);
+    await using open = new ServiceProcess('score-server', beyond);
     assert.equal(await open.exitCode(), 2);
     assert.match(open.errors, /--http-host .*give --http-key or --http-key-file, or --http-open/);
 
     const env = { SCORE_SERVER_HTTP_KEY: 'one-two-three-four' };
-    await using guarded = new ServiceProcess('reward-service/score-server', beyond, env);
+    await using guarded = new ServiceProcess('score-server', beyond, env);
     const { httpPort } = await guarded.says(isListening);
     const ask = async (headers: Record<string, string>) => {
       const body = JSON.stringify({ problem: { nums: [3, 7], target: 10 }, completion: '3+7' });
@@ -69,7 +69,7 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
 
   it('a score server refuses settings that its task does not use', async () => {
     const flags = ['--task', 'integer-answers', '--max-number', '30'];
-    await using confused = new ServiceProcess('reward-service/score-server', flags);
+    await using confused = new ServiceProcess('score-server', flags);
     assert.equal(await confused.exitCode(), 2);
     assert.match(
       confused.errors,

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
+import { offbeatProgram } from '../../shared/base/package-root.js';
 import { parentPipe } from '../../shared/service/parent-pipe.js';
 import { until } from './broker.js';
 
@@ -24,13 +25,11 @@ export class ServiceProcess implements AsyncDisposable {
   errors = '';
 
   /**
-   * @param service its folder, as in `local-backend`.
+   * @param service its command, as in `offbeat local-backend`.
    * @param environment in addition to that of this process.
    */
   constructor(service: string, flags: readonly string[], environment: NodeJS.ProcessEnv = {}) {
-    const entry = new URL(`../../${service}/main.js`, import.meta.url).href;
-    const script = `import(${JSON.stringify(entry)}).then(({ main }) => main(process.argv.slice(1), process.env))`;
-    const child = spawn(process.execPath, ['-e', script, '--', ...flags], {
+    const child = spawn(process.execPath, [offbeatProgram, service, ...flags], {
       stdio: ['pipe', 'pipe', 'pipe'],
       env: { ...process.env, [parentPipe]: '1', ...environment },
     });
