@@ -37,8 +37,8 @@ await build({
   platform: 'node',
   target: 'node20.11',
   format: 'esm',
-  // These have native code, or look for files beside their own.
-  external: ['onnxruntime-node', '@huggingface/transformers'],
+  // These have native code, or look for files beside their own, or lose exports in the bundle; traces are seldom wanted.
+  external: ['onnxruntime-node', '@huggingface/transformers', '@opentelemetry/*'],
   // Node.js would read all maps at the start; shared/base/stack-lines.ts reads them when an error is shown.
   sourcemap: 'external',
   sourcesContent: false,
