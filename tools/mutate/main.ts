@@ -1,11 +1,11 @@
 /** `npm run mutate -- FOLDER… [flags]`: see `help`. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { rmSync } from 'node:fs';
+import { rmSync, statSync } from 'node:fs';
 import { cp, mkdtemp, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import ts from 'typescript-6';
+import { transform } from 'esbuild';
 import { userErrorCode } from '../../shared/base/exit-codes.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { createRandom } from '../../shared/base/random.js';
@@ -34,7 +34,8 @@ if (values.help) {
   process.stdout.write(help);
   process.exit();
 }
-const isFolder = (path: string) => ts.sys.directoryExists(join(packageRoot, path));
+const isFolder = (path: string) =>
+  statSync(join(packageRoot, path), { throwIfNoEntry: false })?.isDirectory() === true;
 const isCount = (value: string) => /^[1-9]\d*$/.test(value);
 const problems = [
   ...(folders.length === 0 ? ['no folder is given; name one, such as shared/rl'] : []),
@@ -117,11 +118,11 @@ async function firstToFail(
 ): Promise<string | undefined> {
   const compiled = join(copy, 'dist', path.replace(/\.ts$/, '.js'));
   const original = await readFile(compiled);
-  const compilerOptions = {
-    ...{ target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext },
-    verbatimModuleSyntax: true,
-  };
-  await writeFile(compiled, ts.transpileModule(source, { compilerOptions }).outputText);
+  const { code } = await transform(source, {
+    ...{ loader: 'ts', target: 'es2022' },
+    tsconfigRaw: { compilerOptions: { verbatimModuleSyntax: true } },
+  });
+  await writeFile(compiled, code);
   try {
     for (const test of tests) {
       if (!(await passes(test, startMs + 5 * passing.get(test)!))) return test;

@@ -1,4 +1,4 @@
-import ts from 'typescript-6';
+import { type Node, parseSync, visitorKeys } from 'oxc-parser';
 
 /** A source with one small fault. */
 export interface Mutant {
@@ -9,99 +9,115 @@ export interface Mutant {
   readonly source: string; // all of it, with the fault
 }
 
+interface Place {
+  readonly start: number;
+  readonly end: number;
+}
+
 interface Change {
-  readonly node: ts.Node;
+  readonly at: Place;
   readonly after: string;
 }
 
-const K = ts.SyntaxKind;
-
 /** Boundaries, arithmetic and logic. */
-const otherOperators: Readonly<Partial<Record<ts.SyntaxKind, string>>> = {
-  ...{ [K.LessThanToken]: '<=', [K.LessThanEqualsToken]: '<' },
-  ...{ [K.GreaterThanToken]: '>=', [K.GreaterThanEqualsToken]: '>' },
-  ...{ [K.EqualsEqualsEqualsToken]: '!==', [K.ExclamationEqualsEqualsToken]: '===' },
-  ...{ [K.PlusToken]: '-', [K.MinusToken]: '+', [K.AsteriskToken]: '/', [K.SlashToken]: '*' },
-  ...{ [K.PlusEqualsToken]: '-=', [K.MinusEqualsToken]: '+=' },
-  ...{ [K.AmpersandAmpersandToken]: '||', [K.BarBarToken]: '&&' },
+const otherOperators: Readonly<Partial<Record<string, string>>> = {
+  ...{ '<': '<=', '<=': '<', '>': '>=', '>=': '>', '===': '!==', '!==': '===' },
+  ...{ '+': '-', '-': '+', '*': '/', '/': '*', '+=': '-=', '-=': '+=' },
+  ...{ '&&': '||', '||': '&&' },
 };
 
 /** Every mutant of a TypeScript file, in the order of the file. */
 export function mutantsOf(text: string): Mutant[] {
-  const file = ts.createSourceFile('file.ts', text, ts.ScriptTarget.Latest, true);
+  const { program, errors } = parseSync('file.ts', text);
+  if (errors.length > 0) throw new SyntaxError(errors[0]!.message);
+  const textOf = ({ start, end }: Place): string => text.slice(start, end);
   const changes: Change[] = [];
-  const visit = (node: ts.Node): void => {
-    if (hasNoBehavior(node)) return;
-    changes.push(...changesOf(node));
+  const visit = (node: Node): void => {
+    if (hasNoBehavior(node, textOf)) return;
+    changes.push(...changesOf(node, text, textOf));
     // The text of an error is for people; whether it is thrown is what counts.
-    if (!ts.isThrowStatement(node)) ts.forEachChild(node, visit);
+    if (node.type !== 'ThrowStatement') childrenOf(node).forEach(visit);
   };
-  visit(file);
-  return changes.map(({ node, after }) => {
-    const [start, end] = [node.getStart(file), node.getEnd()];
-    const { line, character } = file.getLineAndCharacterOfPosition(start);
+  visit(program);
+  return changes.map(({ at, after }) => {
+    const before = text.slice(0, at.start);
     return {
-      ...{ line: line + 1, column: character + 1 },
-      before: text.slice(start, end),
+      line: before.split('\n').length,
+      column: at.start - before.lastIndexOf('\n'),
+      before: textOf(at),
       after,
-      source: text.slice(0, start) + after + text.slice(end),
+      source: before + after + text.slice(at.end),
     };
   });
 }
 
+/** The nodes below a node that may be evaluated, in the order of the file. */
+function childrenOf(node: Node): Node[] {
+  const parts = node as unknown as Readonly<Record<string, Node | readonly (Node | null)[] | null>>;
+  const keys = visitorKeys[node.type] ?? [];
+  const isNamed = node.type === 'Property' && !node.computed;
+  return keys
+    .filter((key) => !(isNamed && key === 'key'))
+    .flatMap((key) => parts[key] ?? [])
+    .filter((child) => child !== null)
+    .sort((a, b) => a.start - b.start);
+}
+
+const typescriptWithBehavior =
+  /^TS(?:As|NonNull|Satisfies|Instantiation)Expression$|^TSParameterProperty$/;
+
 /** Types, imports, log lines and the declarations of metrics. */
-function hasNoBehavior(node: ts.Node): boolean {
-  if (ts.isTypeNode(node) || ts.isImportDeclaration(node)) return true;
-  if (ts.isInterfaceDeclaration(node) || ts.isTypeAliasDeclaration(node)) return true;
-  if (ts.isNewExpression(node)) {
-    return /^(?:Counter|Gauge|Histogram)$/.test(node.expression.getText());
+function hasNoBehavior(node: Node, textOf: (place: Place) => string): boolean {
+  if (node.type.startsWith('TS')) return !typescriptWithBehavior.test(node.type);
+  if (node.type === 'ImportDeclaration') return true;
+  if (node.type === 'NewExpression') {
+    return /^(?:Counter|Gauge|Histogram)$/.test(textOf(node.callee));
   }
-  return ts.isCallExpression(node) && /(?:\blog\.\w+|\.describe)$/.test(node.expression.getText());
+  return node.type === 'CallExpression' && /(?:\blog\.\w+|\.describe)$/.test(textOf(node.callee));
 }
 
-function changesOf(node: ts.Node): Change[] {
-  if (ts.isBinaryExpression(node)) {
-    const after = otherOperators[node.operatorToken.kind];
-    const isOfText = [node.left, node.right].some((side) => /['`]/.test(side.getText()));
-    if (after === undefined || (/[+]/.test(node.operatorToken.getText()) && isOfText)) return [];
-    return [{ node: node.operatorToken, after }];
+function changesOf(node: Node, text: string, textOf: (place: Place) => string): Change[] {
+  switch (node.type) {
+    case 'BinaryExpression':
+    case 'LogicalExpression':
+    case 'AssignmentExpression': {
+      const { operator, left, right } = node;
+      const after = otherOperators[operator];
+      const isOfText = [left, right].some((side) => /['`]/.test(textOf(side)));
+      if (after === undefined || (operator.includes('+') && isOfText)) return [];
+      const start = text.indexOf(operator, left.end);
+      return [{ at: { start, end: start + operator.length }, after }];
+    }
+    case 'UnaryExpression': {
+      const isNegation = node.operator === '!' || node.operator === '-';
+      return isNegation ? [{ at: node, after: textOf(node.argument) }] : [];
+    }
+    case 'Literal':
+      if (typeof node.value === 'boolean') return [{ at: node, after: String(!node.value) }];
+      return typeof node.value === 'number' ? [{ at: node, after: `(${textOf(node)} + 1)` }] : [];
+    case 'IfStatement':
+    case 'ConditionalExpression':
+      return ['true', 'false'].map((after) => ({ at: node.test, after }));
+    case 'CallExpression': {
+      // A filter that keeps everything, and the other end of a range.
+      const { callee } = node;
+      if (callee.type !== 'MemberExpression' || callee.computed) return [];
+      const { object, property } = callee;
+      const name = textOf(property);
+      if (name === 'filter') return [{ at: node, after: textOf(object) }];
+      if (textOf(object) !== 'Math' || !/^(?:min|max)$/.test(name)) return [];
+      return [{ at: property, after: name === 'min' ? 'max' : 'min' }];
+    }
+    // Statements without which the file still compiles; one that only writes a log line has no mutant.
+    case 'ExpressionStatement':
+      return hasNoBehavior(node.expression, textOf) ? [] : [{ at: node, after: ';' }];
+    case 'ReturnStatement':
+      return node.argument === null ? [{ at: node, after: ';' }] : [];
+    case 'ThrowStatement':
+    case 'ContinueStatement':
+    case 'BreakStatement':
+      return [{ at: node, after: ';' }];
+    default:
+      return [];
   }
-  if (ts.isPrefixUnaryExpression(node)) {
-    const isNegation = node.operator === K.ExclamationToken || node.operator === K.MinusToken;
-    return isNegation ? [{ node, after: node.operand.getText() }] : [];
-  }
-  if (node.kind === K.TrueKeyword) return [{ node, after: 'false' }];
-  if (node.kind === K.FalseKeyword) return [{ node, after: 'true' }];
-  if (ts.isNumericLiteral(node) && !isKey(node)) {
-    return [{ node, after: `(${node.getText()} + 1)` }];
-  }
-  if (ts.isIfStatement(node)) return either(node.expression);
-  if (ts.isConditionalExpression(node)) return either(node.condition);
-  if (ts.isCallExpression(node)) return callChanges(node);
-  if (isRemovable(node)) return [{ node, after: ';' }];
-  return [];
-}
-
-function isKey(node: ts.Node): boolean {
-  return ts.isPropertyAssignment(node.parent) && node.parent.name === node;
-}
-
-function either(node: ts.Node): Change[] {
-  return ['true', 'false'].map((after) => ({ node, after }));
-}
-
-/** A filter that keeps everything, and the other end of a range. */
-function callChanges({ expression: called }: ts.CallExpression): Change[] {
-  if (!ts.isPropertyAccessExpression(called)) return [];
-  const { expression: object, name } = called;
-  if (name.text === 'filter') return [{ node: called.parent, after: object.getText() }];
-  if (object.getText() !== 'Math' || !/^(?:min|max)$/.test(name.text)) return [];
-  return [{ node: name, after: name.text === 'min' ? 'max' : 'min' }];
-}
-
-/** Statements without which the file still compiles; one that only writes a log line has no mutant. */
-function isRemovable(node: ts.Node): boolean {
-  if (ts.isExpressionStatement(node)) return !hasNoBehavior(node.expression);
-  if (ts.isReturnStatement(node)) return node.expression === undefined;
-  return ts.isThrowStatement(node) || ts.isContinueStatement(node) || ts.isBreakStatement(node);
 }
