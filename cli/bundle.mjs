@@ -27,7 +27,8 @@ const keptMs = 24 * 3_600_000;
 
 const outdir = join(root, bundleFolder);
 const startedAt = Date.now();
-await build({
+const { metafile } = await build({
+  metafile: true,
   absWorkingDir: root,
   entryPoints: entries.map((path) => join('dist', path)),
   entryNames: '[name]',
@@ -37,7 +38,7 @@ await build({
   platform: 'node',
   target: 'node20.11',
   format: 'esm',
-  // These have native code, or look for files beside their own, or lose exports in the bundle; traces are seldom wanted.
+  // These have native code, look for files beside their own, or (the last) would be refused below.
   external: ['onnxruntime-node', '@huggingface/transformers', '@opentelemetry/*'],
   // Node.js would read all maps at the start; shared/base/stack-lines.ts reads them when an error is shown.
   sourcemap: 'external',
@@ -48,6 +49,17 @@ await build({
   },
   logLevel: 'warning',
 });
+// A CommonJS package that is split off for an import() has none of its names there, only a default export.
+const nameless = Object.values(metafile.outputs).find(
+  ({ entryPoint, exports }) => entryPoint?.includes('node_modules') && exports.join() === 'default',
+);
+if (nameless !== undefined) {
+  process.stderr.write(
+    `cli/bundle.mjs: import() of ${nameless.entryPoint} finds no names in the bundle, since it is a CommonJS module; ` +
+      'import it at the start of a file, or add its package to external\n',
+  );
+  process.exit(1);
+}
 for (const name of readdirSync(outdir)) {
   const path = join(outdir, name);
   if (statSync(path).mtimeMs < startedAt - keptMs) rmSync(path, { force: true });

@@ -10,6 +10,7 @@ import { offbeatProgram, packageRoot } from '../../shared/base/package-root.js';
 
 const run = promisify(execFile);
 const folder = dirname(offbeatProgram);
+const bundler = join(packageRoot, 'cli/bundle.mjs');
 
 describe('the bundle', () => {
   it('the scripts that a bundled file starts in threads and processes are beside it', async () => {
@@ -39,13 +40,8 @@ describe('the bundle', () => {
   });
 
   it('a new bundle leaves the files of a run in progress, and removes those that are a day old', async () => {
-    const root = await mkdtemp(join(tmpdir(), 'offbeat-bundle-'));
+    const root = await emptyProgram();
     try {
-      const script = await readFile(join(packageRoot, 'cli/bundle.mjs'), 'utf8');
-      for (const [, entry] of script.matchAll(/^  '(.*\.js)',$/gm)) {
-        await mkdir(join(root, 'dist', dirname(entry!)), { recursive: true });
-        await writeFile(join(root, 'dist', entry!), '');
-      }
       const own = join(root, 'dist/bundle');
       await mkdir(own);
       for (const [name, hours] of [
@@ -56,7 +52,7 @@ describe('the bundle', () => {
         const at = new Date(Date.now() - hours * 3_600_000);
         await utimes(join(own, name), at, at);
       }
-      await run(process.execPath, [join(packageRoot, 'cli/bundle.mjs'), root]);
+      await run(process.execPath, [bundler, root]);
       const found = await readdir(own);
       assert(found.includes('cli.js'));
       assert.deepEqual(
@@ -67,4 +63,31 @@ describe('the bundle', () => {
       await rm(root, { recursive: true });
     }
   });
+
+  it('a CommonJS package that would have no names in the bundle is refused', async () => {
+    const root = await emptyProgram();
+    try {
+      await mkdir(join(root, 'node_modules/lazy'), { recursive: true });
+      await writeFile(join(root, 'node_modules/lazy/index.js'), 'exports.answer = 42;');
+      await writeFile(join(root, 'dist/cli/cli.js'), `console.log(await import('lazy'));`);
+      await assert.rejects(run(process.execPath, [bundler, root]), {
+        code: 1,
+        stderr:
+          /import\(\) of node_modules\/lazy\/index\.js finds no names .* add its package to external/,
+      });
+    } finally {
+      await rm(root, { recursive: true });
+    }
+  });
 });
+
+/** A new checkout whose compiled files are empty. */
+async function emptyProgram(): Promise<string> {
+  const root = await mkdtemp(join(tmpdir(), 'offbeat-bundle-'));
+  const script = await readFile(bundler, 'utf8');
+  for (const [, entry] of script.matchAll(/^  '(.*\.js)',$/gm)) {
+    await mkdir(join(root, 'dist', dirname(entry!)), { recursive: true });
+    await writeFile(join(root, 'dist', entry!), '');
+  }
+  return root;
+}
