@@ -162,8 +162,6 @@ export class Curriculum {
 
   /** Whether a ticket repeats a problem that was tried. */
   isReplay(order: number, problem: number): boolean {
-    const { seed, replayShare } = this.#options;
-    if (createRandom(`${seed} problem ${order}`).next() >= replayShare) return false;
     return !(this.#mix?.mayBeAt(order, problem) ?? problem === this.#epochs.problemAt(order));
   }
 

@@ -42,6 +42,8 @@ describe('a learner that ends in the middle', limits, () => {
       schedule: 'linear',
       'final-rate-share': 0,
       'replay-share': 0.5,
+      numbers: '3,4',
+      curriculum: 'signal',
     };
     const first = ground.learner(flags);
     ground.actor('actor-0');
@@ -99,6 +101,11 @@ describe('a learner that ends in the middle', limits, () => {
       const [essRatio, staleness] = [metrics['ess_ratio'], metrics['staleness/mean']];
       bound = nextBound(bound, { essRatio, staleness }, 4);
     }
+    const { curriculum } = (await ground.broker.ledger.read())!;
+    assert.deepEqual(curriculum!.difficulties!.map(([name]) => name).sort(), [
+      '3 numbers',
+      '4 numbers',
+    ]);
     await assertNothingLeft(ground);
   });
 

@@ -12,6 +12,7 @@ import type { StepEvent } from '../../../learner/report/history.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { LearningRateSchedule } from '../../../learner/step/learning-rate-schedule.js';
 import { StepPipeline } from '../../../learner/step/step-pipeline.js';
+import { type Difficulties, difficultiesOf } from '../../../learner/tickets/difficulty-mix.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { groupsAwaitingCheckpoint } from '../../../shared/broker/run-layout.js';
 import type { Lease } from '../../../shared/broker/delivery.js';
@@ -31,7 +32,7 @@ const config = runConfig({
 const progress = { progressBefore: 0, stepBefore: 0, maxSteps: 4, maxSeconds: Infinity };
 
 /** A pipeline whose backend answers at once, and what it told the others. */
-function setUp(scope: TaskScope, checkpointEverySteps = 1) {
+function setUp(scope: TaskScope, checkpointEverySteps = 1, difficulties?: Difficulties) {
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps: 4 },
     { step: 0, version: 0 },
@@ -40,6 +41,7 @@ function setUp(scope: TaskScope, checkpointEverySteps = 1) {
     margin: 1,
     state: undefined,
     ids: new TicketIds(newTicketKey()),
+    difficulties,
   });
   const told = {
     audited: [] as number[], // the versions that trained
@@ -162,6 +164,19 @@ describe('the step pipeline, for steps of one group', () => {
       curriculum!.tried.reduce((sum, [, count]) => sum + count, 0),
     );
     assert.deepEqual(rollouts, [2, 4]);
+  });
+
+  it('a checkpoint has the groups of each difficulty up to its step', async () => {
+    await using scope = new TaskScope();
+    const difficulties = difficultiesOf([{ difficulty: 'easy' }, { difficulty: 'hard' }]);
+    const { pipeline, step, told } = setUp(scope, 1, difficulties);
+    await step();
+    await step();
+    await pipeline.finish();
+    const groups = told.written.map(({ curriculum }) =>
+      curriculum!.difficulties!.reduce((sum, [, count]) => sum + count, 0),
+    );
+    assert.deepEqual(groups.map(Math.round), [1, 2]); // one that is older counts a little less
   });
 
   it('a checkpoint comes early, once a quarter of the groups that the queue has room for wait for one', async () => {

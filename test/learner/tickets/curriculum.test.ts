@@ -129,6 +129,28 @@ describe('a curriculum that replays half of the time', () => {
     assert(shares[3]! > 0.85 && shares[3]! < 0.96, shares.join());
   });
 
+  it('a restored curriculum chooses the difficulties as the one that made the checkpoint', () => {
+    const chosen = { ...options, replayShare: 0, difficulties: threeDifficulties };
+    const curriculum = new Curriculum({ ...chosen, state: undefined });
+    const tryAll = (withSignal: (problem: number) => boolean) => {
+      for (let order = 0; order < 50; order++) {
+        const problem = curriculum.problemAt(order);
+        const correct = withSignal(problem) ? 2 : 0;
+        curriculum.record(order, problem, { rollouts: 4, correct });
+      }
+      curriculum.endStep();
+    };
+    tryAll((problem) => problem < 20);
+    const { results } = curriculum;
+    tryAll((problem) => problem >= 20); // after the weights of the checkpoint
+    const { state } = curriculum.checkpoint({ nextOrder: 50, ...nothingConsumed }, results);
+    const restored = new Curriculum({ ...chosen, state: overTheWire(state) });
+    const problems = (of: Curriculum) => Array.from({ length: 300 }, (_, i) => of.problemAt(i));
+    assert.deepEqual(problems(restored), problems(curriculum));
+    const late = problems(restored).slice(56);
+    assert(late.filter((problem) => problem < 20).length > late.length / 2);
+  });
+
   it('groups of replayed problems do not change the difficulties', () => {
     const difficulties = difficultiesOf(
       Array.from({ length: 50 }, (_, i) => ({ difficulty: i < 25 ? 'a' : 'b' })),
@@ -202,6 +224,7 @@ describe('a curriculum that replays half of the time', () => {
             assert.equal(curriculum.problemAt(order), issued.get(order), `ticket ${order}`);
             consumed.add(order);
             curriculum.record(order, issued.get(order)!, { rollouts: 4, correct });
+            if (which % 3 === 0) curriculum.endStep();
           } else if (what === 'snapshot') {
             snapshot ??= now();
           } else if (what === 'take') {
