@@ -4,7 +4,7 @@
 # Each of the four policies is measured on 512 held-out problems that no evaluation of training has asked.
 # The same command continues what was interrupted. docs/real-models.md says where the model comes from and what this costs.
 #   docs/experiments/smollm2.sh [MODEL_DIR] [RUNS_DIR] [RESULTS_DIR]
-# RESULTS_DIR gets what is measured, packed as in docs/experiments/smollm2; from there npm run docs makes the table of docs/experiments.md.
+# RESULTS_DIR gets what is measured, packed as in docs/experiments/smollm2; from there npm run docs makes the table of docs/experiments/published-model.md.
 set -eu
 model=${1:-models/SmolLM2-135M-Instruct}
 runs=${2:-runs}

@@ -93,9 +93,12 @@ const rowsOfKnown = [
   rowOfKnown('pre-trained problems, after', 'RL'),
 ];
 
+/** The same table on each of the pages. */
+const onPages = (pages: readonly string[], table: Omit<ResultTable, 'page'>): ResultTable[] =>
+  pages.map((page) => ({ page, ...table }));
+
 const tables: readonly ResultTable[] = [
-  {
-    page: 'README.md',
+  ...onPages(['README.md', 'docs/experiments.md'], {
     section: 'the headline',
     experiment: 'headline',
     head: headlineHead,
@@ -108,9 +111,9 @@ const tables: readonly ResultTable[] = [
       { label: 'random reward', choice: { arm: 'random reward' }, measures: after },
       ...rowsOfKnown,
     ],
-  },
+  }),
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/new-targets.md',
     section: 'the replication',
     experiment: 'replication',
     head: headlineHead,
@@ -123,15 +126,14 @@ const tables: readonly ResultTable[] = [
     ],
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/new-targets.md',
     section: 'the differences by advantage',
     experiment: 'replication',
     isOfDifferences: true,
     head: ['points more than RL', ...headlineHead.slice(1)],
     rows: [{ label: '`maxrl`', choice: { arm: 'maxrl' }, measures: after }],
   },
-  {
-    page: 'docs/experiments.md',
+  ...onPages(['docs/experiments.md', 'docs/experiments/new-targets.md'], {
     section: 'the controls',
     experiment: 'headline',
     isOfDifferences: true,
@@ -141,9 +143,9 @@ const tables: readonly ResultTable[] = [
       choice: { arm },
       measures: ['solved', 'greedily', 'in 4 tries', 'in 64 tries'],
     })),
-  },
+  }),
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/new-targets.md',
     section: 'the base by temperature',
     experiment: 'base-temperature',
     head: ['temperature', 'one try', 'in 4 tries', 'in 16 tries', 'in 64 tries'],
@@ -159,7 +161,7 @@ const tables: readonly ResultTable[] = [
   ratesByRanks('the KL by rate and rank', 'KL'),
   ratesByRanks('the differences by rank', 'solved', '32'),
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/new-targets.md',
     section: 'the problems of reasoning-gym',
     experiment: 'reasoning-gym',
     head: ['', 'before', 'solved', 'greedily', 'in 4 tries', 'staleness', 'KL'],
@@ -175,7 +177,7 @@ const tables: readonly ResultTable[] = [
     ],
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/settings.md',
     section: 'the settings',
     experiment: 'settings',
     head: [
@@ -194,7 +196,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/settings.md',
     section: 'the exploration',
     experiment: 'exploration',
     head: ['', 'solved', 'greedily', 'in 16 tries', 'groups with signal', 'entropy'],
@@ -208,7 +210,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the staleness',
     experiment: 'staleness',
     head: ['lag, correction', 'solved', 'greedily', 'KL', 'effective samples', 'entropy'],
@@ -221,7 +223,7 @@ const tables: readonly ResultTable[] = [
     ),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the differences by lag',
     experiment: 'staleness',
     isOfDifferences: true,
@@ -235,7 +237,7 @@ const tables: readonly ResultTable[] = [
     ),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the tickets',
     experiment: 'freshness',
     head: ['tickets', 'solved', 'staleness', 'KL', 'effective samples'],
@@ -246,7 +248,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the difference by tickets',
     experiment: 'freshness',
     isOfDifferences: true,
@@ -254,7 +256,7 @@ const tables: readonly ResultTable[] = [
     rows: [{ label: 'just in time', choice: { tickets: 'just in time' }, measures: ['solved'] }],
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the windows',
     experiment: 'windows',
     head: [
@@ -271,7 +273,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the differences by window',
     experiment: 'windows',
     isOfDifferences: true,
@@ -281,7 +283,7 @@ const tables: readonly ResultTable[] = [
       .map((window) => ({ label: window, choice: { window }, measures: ['solved'] })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the corrections',
     experiment: 'corrections',
     head: ['correction', 'solved', 'greedily', 'in 4 tries', 'KL', 'effective samples', 'entropy'],
@@ -295,7 +297,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/stale-data.md',
     section: 'the differences by correction',
     experiment: 'corrections',
     isOfDifferences: true,
@@ -307,7 +309,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/settings.md',
     section: 'the batches',
     experiment: 'batch-size',
     head: ['groups', 'steps', 'solved', 'greedily', 'noise', 'entropy', 'groups with signal'],
@@ -321,7 +323,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/settings.md',
     section: 'the differences by batch',
     experiment: 'batch-size',
     isOfDifferences: true,
@@ -335,7 +337,7 @@ const tables: readonly ResultTable[] = [
       })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/loop.md',
     section: 'the replay',
     experiment: 'edge',
     head: ['replayed', 'before', 'solved', 'greedily', 'in 4 tries', 'groups sampled', 'entropy'],
@@ -349,7 +351,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/loop.md',
     section: 'the differences by replay',
     experiment: 'edge',
     isOfDifferences: true,
@@ -361,7 +363,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/loop.md',
     section: 'the hard problems',
     experiment: 'hard',
     head: [
@@ -378,7 +380,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/loop.md',
     section: 'the loop',
     experiment: 'loop',
     head: ['', 'solved', 'greedily', 'groups sampled', 'groups with signal', 'staleness', 'KL'],
@@ -392,7 +394,7 @@ const tables: readonly ResultTable[] = [
     })),
   },
   {
-    page: 'docs/experiments.md',
+    page: 'docs/experiments/loop.md',
     section: 'the differences of the loop',
     experiment: 'loop',
     isOfDifferences: true,
@@ -402,7 +404,7 @@ const tables: readonly ResultTable[] = [
 ];
 
 /** The page with the table of the published model. */
-const modelPage = 'docs/experiments.md';
+const modelPage = 'docs/experiments/published-model.md';
 
 export const resultPages = [...new Set([...tables.map(({ page }) => page), modelPage])];
 
@@ -477,7 +479,7 @@ function missing({ name }: Sweep, choice: Choice, measure: string): Error {
 function ratesByRanks(section: string, measure: string, against?: string): ResultTable {
   const shown = ranks.filter((rank) => rank !== against);
   return {
-    ...{ page: 'docs/experiments.md', section, experiment: 'learning-rate' },
+    ...{ page: 'docs/experiments/settings.md', section, experiment: 'learning-rate' },
     ...(against !== undefined && { isOfDifferences: true }),
     head: ['learning rate', ...shown.map((rank) => `rank ${rank}`)],
     rows: ['0.0003', '0.001', '0.003', '0.01'].map((rate) => ({
