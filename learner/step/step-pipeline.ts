@@ -146,12 +146,13 @@ export class StepPipeline {
   /**
    * Whether the groups that wait for a checkpoint take up a quarter of their room in the queue of scored groups. Once
    * that queue is full, no group arrives any more, so no step and no checkpoint would ever follow. A saved state becomes
-   * the checkpoint when the step after it is judged; until then no other is saved.
+   * the checkpoint when the step after it is judged; until then another is saved only if they take up half.
    */
   #isQueueFilling(step: number): boolean {
     const { unacked, admission } = this.#options;
     const waiting = unacked.covered((order) => admission.table.isConsumed(order)).length;
-    return waiting >= groupsAwaitingCheckpoint / 4 && step - this.#savedStep >= 3;
+    const { least: room } = groupsAwaitingCheckpoint;
+    return waiting >= room / 2 || (waiting >= room / 4 && step - this.#savedStep >= 3);
   }
 
   async #awaitPublished(

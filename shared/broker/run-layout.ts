@@ -69,8 +69,12 @@ const defaultAckWaitMs: Readonly<Record<Source, number>> = {
 
 const hourMs = 3_600_000;
 
-/** Scored groups that may wait for the checkpoint that acknowledges them, besides those of outstanding tickets. */
-export const groupsAwaitingCheckpoint = 32_768;
+/** Scored groups that may wait for the checkpoint that acknowledges them, besides those of outstanding tickets. A learner makes it early at a quarter of the least. */
+export const groupsAwaitingCheckpoint = {
+  least: 32_768,
+  /** A step waits for a batch of groups with variance, and where those are rare it skips hundreds of others for each. */
+  perTicket: 512,
+};
 
 /** How many values of each key the ledger keeps. */
 const ledgerHistory = 8;
@@ -98,6 +102,7 @@ export function streamSettings(
 ): StreamSettings[] {
   const capacity = limits.trainTickets + limits.evalTickets;
   const { streams, buckets, objects, run } = names;
+  const { least, perTicket } = groupsAwaitingCheckpoint;
   const queue = (name: string, kind: string, maxMessages: number): StreamSettings => ({
     ...fileStream(name, [`offbeat.${run}.${kind}.*`], maxMessages),
     retention: RetentionPolicy.Workqueue,
@@ -120,7 +125,11 @@ export function streamSettings(
       max_msg_size: chunkBytes + 1_024, // headers count
     },
     // Trained groups stay until the checkpoint that consumed them, so many more than the capacity.
-    queue(streams.scored, 'scored', 2 * capacity + groupsAwaitingCheckpoint),
+    queue(
+      streams.scored,
+      'scored',
+      2 * capacity + Math.max(least, perTicket * limits.trainTickets),
+    ),
     {
       ...log(streams.dead, 'dead', 10_000),
       subjects: [everyDeadLetter(names)],

@@ -31,6 +31,13 @@ const config = runConfig({
 });
 const progress = { progressBefore: 0, stepBefore: 0, maxSteps: 4, maxSeconds: Infinity };
 
+/** Adds a group that is settled by the next checkpoint, as one without variance is. */
+function skip(unacked: UnackedGroups, seq: number): void {
+  const lease: Lease = { seq, working: () => undefined, ack: () => Promise.resolve() };
+  unacked.hold(lease, undefined, `group ${seq}`);
+  unacked.replace(seq, `group ${seq}`);
+}
+
 /** A pipeline whose backend answers at once, and what it told the others. */
 function setUp(scope: TaskScope, checkpointEverySteps = 1, difficulties?: Difficulties) {
   const admission = new Admission<ArrivedGroup>(
@@ -69,7 +76,10 @@ function setUp(scope: TaskScope, checkpointEverySteps = 1, difficulties?: Diffic
         save: (step: number) => {
           told.saved.push(step);
           return {
-            write: (consumed: Consumed) => Promise.resolve(void told.written.push(consumed)),
+            write: async (consumed: Consumed) => {
+              told.written.push(consumed);
+              await unacked.settle(consumed.messages);
+            },
             discard: () => Promise.resolve(),
           };
         },
@@ -183,19 +193,31 @@ describe('the step pipeline, for steps of one group', () => {
     await using scope = new TaskScope();
     const { step, told, unacked } = setUp(scope, 100);
     const wait = (seq: number) => {
-      unacked.hold({ seq } as Lease, undefined, `group ${seq}`);
-      unacked.replace(seq, `group ${seq}`);
+      skip(unacked, seq);
     };
-    for (let seq = 1; seq < groupsAwaitingCheckpoint / 4; seq++) wait(seq);
+    const quarter = groupsAwaitingCheckpoint.least / 4;
+    for (let seq = 1; seq < quarter; seq++) wait(seq);
     await step();
     assert.deepEqual(told.saved, []);
-    wait(groupsAwaitingCheckpoint / 4);
+    wait(quarter);
     for (let i = 0; i < 2; i++) await step();
     assert.deepEqual(told.saved, [2]); // step 3 judges it, and none is saved meanwhile
     assert.deepEqual(
       told.written.map(({ step, messages }) => [step, messages.length]),
-      [[2, groupsAwaitingCheckpoint / 4]],
+      [[2, quarter]],
     );
+  });
+
+  it('each step is saved while the groups that wait for a checkpoint take up half of the room, so that two steps fit', async () => {
+    await using scope = new TaskScope();
+    const { step, told, unacked } = setUp(scope, 100);
+    const half = groupsAwaitingCheckpoint.least / 2;
+    for (let seq = 0, taken = 0; taken < 3; taken++) {
+      for (const end = seq + half; seq < end;) skip(unacked, ++seq);
+      assert(unacked.size <= 2 * half, `before step ${taken + 1}`);
+      await step();
+    }
+    assert.deepEqual(told.saved, [1, 2, 3]);
   });
 
   it('retirement keeps the versions at which outstanding tickets were issued, and those of evaluations', async () => {

@@ -24,6 +24,13 @@ describe('the streams of a run', () => {
     assert(stream('SCORED_test').max_msgs >= 64);
   });
 
+  it('the queue of scored groups has room for those without variance that are skipped in steps of large batches', () => {
+    const large = streamSettings(names, { ...limits, trainTickets: 1_536 });
+    const room = (all: typeof streams) => all.find(({ name }) => name === 'SCORED_test')!.max_msgs;
+    assert(room(streams) >= 32_768 + 2 * 64);
+    assert(room(large) >= 512 * 1_536);
+  });
+
   it('the streams of a run give each actor a share, and have room for many full shares', () => {
     for (const name of ['ROLLOUTS_test', 'UPLOADS_test']) {
       const { max_msgs, max_msgs_per_subject: share, discard_new_per_subject } = stream(name);
