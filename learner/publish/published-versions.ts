@@ -73,22 +73,31 @@ export class PublishedVersions {
    * @throws {Error} if another learner leads, since it may have replaced the missing versions.
    */
   async restoreLost(): Promise<void> {
-    const { policy, restorations, download, confirmLead, log } = this.#options;
+    const { policy, restorations, confirmLead, log } = this.#options;
     const newest = this.#newest;
     for (const [version, known] of this.#known) {
       const now = restorations();
       if (known.restorations === now) continue;
       let { manifest } = known;
       if (!(await policy.isWhole(manifest, version === newest))) {
+        if (!this.#known.has(version)) continue; // retired meanwhile
         await confirmLead();
         log.warn({ version }, 'policy version lost by NATS, publishing it again');
-        const { adapter } = manifest;
-        const isStored = adapter !== undefined && objectOf(adapter) !== undefined;
-        const again = isStored ? await download(manifest) : adapter;
-        manifest = await policy.republish(manifest, again, version === newest);
+        try {
+          manifest = await this.#publishAgain(manifest, version === newest);
+        } catch (error) {
+          if (this.#known.has(version)) throw error; // else it was retired meanwhile, with its weights
+        }
       }
       if (this.#known.has(version)) this.#known.set(version, { manifest, restorations: now });
     }
+  }
+
+  async #publishAgain(manifest: PolicyManifest, isNewest: boolean): Promise<PolicyManifest> {
+    const { policy, download } = this.#options;
+    const { adapter } = manifest;
+    const isStored = adapter !== undefined && objectOf(adapter) !== undefined;
+    return policy.republish(manifest, isStored ? await download(manifest) : adapter, isNewest);
   }
 
   get #newest(): number {

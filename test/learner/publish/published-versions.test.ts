@@ -13,8 +13,19 @@ const manifest = (version: number): PolicyManifest => ({
   publishedAt: 1_000 + version,
 });
 
+const sha256 = 'a'.repeat(64);
+const adapter = { uri: `nats:${sha256}`, sha256, bytes: 8, rank: 4, alpha: 8 };
+
 /** Versions 3 and 4, both published before the first outage; NATS has lost those in `lost`. */
-function published({ lost, leads = true }: { lost: readonly number[]; leads?: boolean }) {
+function published({
+  lost,
+  leads = true,
+  download = () => Promise.resolve(undefined),
+}: {
+  lost: readonly number[];
+  leads?: boolean;
+  download?: () => Promise<undefined>;
+}) {
   const checked: [version: number, isNewest: boolean][] = [];
   const restored: [version: number, isNewest: boolean][] = [];
   let restorations = 0;
@@ -30,7 +41,7 @@ function published({ lost, leads = true }: { lost: readonly number[]; leads?: bo
       },
     },
     restorations: () => restorations,
-    download: () => Promise.resolve(undefined),
+    download,
     confirmLead: () =>
       leads ? Promise.resolve() : Promise.reject(new Error('another learner leads run r now')),
     log: silent,
@@ -70,6 +81,33 @@ describe('PublishedVersions', () => {
     outage();
     await assert.rejects(versions.restoreLost(), /another learner leads/);
     assert.deepEqual(restored, []);
+  });
+
+  it('a version that is retired while it is looked for is not published again', async () => {
+    const { versions, restored, outage } = published({ lost: [3] });
+    outage();
+    const restoring = versions.restoreLost();
+    versions.keep(new Set([4])); // the store is still being asked
+    await restoring;
+    assert.deepEqual(restored, []);
+  });
+
+  it('a version that is retired while its weights are fetched again ends nothing, and any other error does', async () => {
+    for (const isRetired of [true, false]) {
+      const { versions, restored, outage } = published({
+        lost: [3],
+        download: () => {
+          if (isRetired) versions.keep(new Set([4]));
+          return Promise.reject(new Error('its weights were deleted'));
+        },
+      });
+      versions.add({ ...manifest(3), adapter }, 0);
+      outage();
+      const restoring = versions.restoreLost();
+      if (isRetired) await restoring;
+      else await assert.rejects(restoring, /its weights were deleted/);
+      assert.deepEqual(restored, []);
+    }
   });
 
   it('published versions that no actor may request are forgotten', async () => {
