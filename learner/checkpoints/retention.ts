@@ -63,7 +63,9 @@ export async function deleteOrphans(options: OrphansOptions): Promise<number> {
     const named = new Set(states.map(({ path }) => path));
     for (const version of await policy.versions()) {
       const manifest = await policy.at(version);
-      if (manifest !== undefined) named.add(manifest.samplerPath);
+      if (manifest === undefined) continue;
+      named.add(manifest.samplerPath);
+      if (manifest.adapter?.files !== undefined) named.add(manifest.adapter.files);
     }
     const runs = new Set([...named].map((path) => parseTinkerPath(path).runId));
     const found = (await Promise.all([...runs].map((run) => client.listCheckpoints(run)))).flat();

@@ -6,7 +6,15 @@ import { silent } from '../../support/broker.js';
 /** A backend with these checkpoints; the manifests name `samplers`. @returns what is left. */
 async function sweep(
   checkpoints: readonly string[],
-  { states, samplers }: { states: readonly string[]; samplers: readonly string[] },
+  {
+    states,
+    samplers,
+    files,
+  }: {
+    states: readonly string[];
+    samplers: readonly string[];
+    files?: string; // of each version, where its adapter is a link
+  },
   isUnavailable = false,
   confirmLead = () => Promise.resolve(),
 ) {
@@ -24,7 +32,8 @@ async function sweep(
   };
   const policy = {
     versions: () => Promise.resolve([...samplers.keys()]),
-    at: (version: number) => Promise.resolve({ samplerPath: samplers[version]! } as never),
+    at: (version: number) =>
+      Promise.resolve({ samplerPath: samplers[version]!, adapter: { files } } as never),
   };
   const options = {
     client,
@@ -54,6 +63,15 @@ describe('checkpoints of a run that nothing names', () => {
     });
     assert.equal(deleted, 3);
     assert.deepEqual(left, [state, sampler, ...others]);
+  });
+
+  it('the files that a published version links to stay', async () => {
+    const files = 'tinker://b/external_weights/policy-000007-files';
+    const orphan = 'tinker://b/external_weights/policy-000006-files';
+    const { left } = await sweep([sampler, files, orphan], {
+      ...{ states: [], samplers: [sampler], files },
+    });
+    assert.deepEqual(left, [sampler, files]);
   });
 
   it('orphaned checkpoints stay if another learner leads, which may have saved them', async () => {
