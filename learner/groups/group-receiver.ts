@@ -62,6 +62,12 @@ export interface GroupReceiverOptions {
 /** Enough for thousands of short groups, and little beside what a learner takes anyway. */
 const usualEarlyBytes = 128 * 2 ** 20;
 
+/** Of these only the actor is to blame, so its ticket goes to another. */
+const actorsFaults: ReadonlySet<string> = new Set<RefusalReason>([
+  'impossible_logprobs',
+  'wrong_canary',
+]);
+
 /**
  * Receives scored groups and dead tickets. Each group is admitted to the ticket table, skipped, refused,
  * dropped as a duplicate, or kept until its ticket is issued. Except for refused groups, its message stays
@@ -152,7 +158,7 @@ export class GroupReceiver {
     const { value: scored, seq } = delivery;
     const { admission, unacked, account, audit, changes, log } = this.#options;
     const { ticket, actor } = scored.group;
-    const isActorsFault = reason === 'impossible_logprobs' || reason === 'wrong_canary';
+    const isActorsFault = actorsFaults.has(reason);
     const entry = order === undefined ? undefined : admission.table.entry(order);
     // A refused first attempt leaves its ticket alone once the second attempt was issued.
     if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
@@ -212,6 +218,10 @@ export class GroupReceiver {
       const outcome = this.#retryOrEnd(order, attempt);
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: orderName(order), outcome, reason }, 'group became too old');
+    } else if (stage === 'learner' && actorsFaults.has(reason)) {
+      // Refused by an earlier session, of which no checkpoint has recorded it: its second attempt may be on its way.
+      table.retryOrEnd(order, attempt);
+      countDroppedGroup(stage, reason);
     } else {
       table.markDead(order);
       countDroppedGroup(labelOf(stage), cause.kind === 'other' ? 'dead_letter' : cause.kind);

@@ -597,6 +597,17 @@ describe('the group receiver of a learner restored to before the second attempt 
     assert.deepEqual(bench.covered, [1]); // the first attempt, as the second has replaced it
   });
 
+  it('a second attempt is used although the dead letter of the first, which an earlier session refused, comes back', async () => {
+    for (const reason of ['impossible_logprobs', 'wrong_canary']) {
+      bench = new Bench(true, { version: 9, issued: 4 });
+      bench.receiver.recordDeath(0, 0, { stage: 'learner', reason, cause: noCause });
+      await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
+      await bench.issue();
+      assert.equal(bench.states[0], '0 arrived', reason);
+      assert.equal(bench.admission.table.counts.dead, 0);
+    }
+  });
+
   it('a kept death of the second attempt applies once the first is refused again', async () => {
     await bench.deliver(bench.group(0));
     bench.receiver.recordDeath(0, 1, outdated);
