@@ -30,12 +30,18 @@ export interface EngineSamplerOptions {
   readonly rolloutSeconds?: number | undefined;
   readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
+  readonly retryDelayMs?: number; // before a call that the engine did not serve is repeated
   /** A steady clock, in ms. */
   readonly now?: () => number;
 }
 
-/** One call for a group: samples the sequences of a request with one version. */
-type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
+/** One call for a group, by this version or, if the engine does not serve it, by one that its policy chooses later. */
+type SampleCall = (version: number, request: GroupRequest) => Promise<SampledPart>;
+
+interface SampledPart {
+  readonly version: number;
+  readonly sequences: SampledSequence[];
+}
 
 const cutRollouts = new Counter({
   name: 'rl_actor_rollouts_cut_total',
@@ -48,7 +54,7 @@ export type Concurrency = number | 'auto';
 const startingGroups = 8;
 const mostGroups = 256;
 const lookEveryMs = 2_000;
-const retryDelayMs = 5_000;
+const usualRetryDelayMs = 5_000;
 const firstStallSeconds = 3_600; // a long answer from a busy engine
 
 /**
@@ -104,7 +110,9 @@ export class EngineSampler implements Sampler {
     const proveServer: ProveServer = (draw, ending, where) => {
       const score: ComputeLogprobs = (canary, scoring) => {
         const sample = (request: GroupRequest) =>
-          this.#repeated(version, scoring, () => draw(request, this.#limitMs, scoring));
+          this.#repeated(version, { version, adoptsNewer: false }, scoring, () =>
+            draw(request, this.#limitMs, scoring),
+          );
         const { mostProbable, scoresPrompts } = this.#engine;
         return scoresPrompts
           ? scoresByPrompts(canary, sample)
@@ -137,18 +145,19 @@ export class EngineSampler implements Sampler {
     using place = this.#engine.place();
     await using calls = new TaskScope(signal); // a rollout that fails ends the others of its group
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
-    const call: SampleCall = async (version, part) => {
-      progress?.onDraw(version);
-      const segments = await this.#call(place, version, part, calls.signal);
-      drawn += segments.reduce((sum, { tokens }) => sum + tokens.length, 0);
-      return segments;
-    };
+    const call: SampleCall = (first, part) =>
+      this.#repeated(first, policy, calls.signal, async (version) => {
+        progress?.onDraw(version);
+        const sequences = await this.#timed(place, version, part, calls.signal);
+        drawn += sequences.reduce((sum, { tokens }) => sum + tokens.length, 0);
+        return { version, sequences };
+      });
     const maxTokens = nextSegmentLength(0, request.maxTokens, segmentTokens);
     try {
-      const starts = await call(policy.version, { ...request, maxTokens });
+      const { version, sequences } = await call(policy.version, { ...request, maxTokens });
       return await Promise.all(
-        starts.map((segment, index) => {
-          const rollout = this.#end(appendSegment(undefined, segment, policy.version), request);
+        sequences.map((segment, index) => {
+          const rollout = this.#end(appendSegment(undefined, segment, version), request);
           const context = { request, index, policy, segmentTokens, endAtMs };
           return calls.track(this.#complete(rollout, context, call));
         }),
@@ -213,11 +222,13 @@ export class EngineSampler implements Sampler {
         cutRollouts.inc();
         return { ...rollout, stopReason: 'length' };
       }
-      const version = continuingVersion(policy, this.#admitted);
       const prompt = continuedPrompt(request.prompt, rollout);
       const seed = continuationSeed(request.seed, index, sampled);
       const rest = { ...request, prompt, seed, maxTokens, count: 1 };
-      const [segment] = await call(version, rest);
+      const {
+        version,
+        sequences: [segment],
+      } = await call(continuingVersion(policy, this.#admitted), rest);
       if (segment === undefined || segment.tokens.length === 0) {
         throw new Error(`the engine continued a rollout of ${sampled} tokens by none`);
       }
@@ -238,42 +249,47 @@ export class EngineSampler implements Sampler {
   }
 
   /** One call for a group. Those for canaries say nothing of how long a call takes. */
-  #call(
+  async #timed(
     place: EnginePlace,
     version: number,
     request: GroupRequest,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    return this.#repeated(version, signal, async () => {
-      const limitMs = this.#limitMs;
-      const startedAt = this.#now();
-      const seconds = () => (this.#now() - startedAt) / 1_000;
-      try {
-        const sequences = await place.generate(version, request, limitMs, signal);
-        this.#stalls.progressed(seconds());
-        return sequences;
-      } catch (error) {
-        // When answers have become longer, none would ever end within the same limit.
-        if (!signal.aborted && seconds() >= limitMs / 1_000) this.#stalls.exceeded(seconds());
-        throw error;
-      }
-    });
+    const limitMs = this.#limitMs;
+    const startedAt = this.#now();
+    const seconds = () => (this.#now() - startedAt) / 1_000;
+    try {
+      const sequences = await place.generate(version, request, limitMs, signal);
+      this.#stalls.progressed(seconds());
+      return sequences;
+    } catch (error) {
+      // When answers have become longer, none would ever end within the same limit.
+      if (!signal.aborted && seconds() >= limitMs / 1_000) this.#stalls.exceeded(seconds());
+      throw error;
+    }
   }
 
-  /** Repeats a call while the engine does not serve it; the ticket's lease is extended meanwhile. */
-  async #repeated(
-    version: number,
+  /**
+   * Repeats a call while the engine does not serve it, each time with the version that the policy then chooses; the ticket's lease is
+   * extended meanwhile. A version that the engine has lost is given up once a newer one can sample.
+   */
+  async #repeated<T>(
+    first: number,
+    policy: PolicyChoice,
     signal: AbortSignal,
-    call: () => Promise<SampledSequence[]>,
-  ): Promise<SampledSequence[]> {
-    for (let limited = 0; ;) {
+    call: (version: number) => Promise<T>,
+  ): Promise<T> {
+    for (let version = first, limited = 0; ;) {
       try {
-        return await call();
+        return await call(version);
       } catch (err) {
         if (!(err instanceof NotServed)) throw err;
-        if (err.maxAttempts !== undefined && ++limited >= err.maxAttempts) throw err.cause;
+        const isLimited = err.maxAttempts !== undefined;
+        const isReplaced = !policy.adoptsNewer && Math.max(...this.#admitted) > version;
+        if (isLimited && (isReplaced || ++limited >= err.maxAttempts)) throw err.cause;
         this.options.log.warn({ err: err.cause, version }, 'sampling failed, retrying');
-        await sleep(retryDelayMs, undefined, { signal });
+        await sleep(this.options.retryDelayMs ?? usualRetryDelayMs, undefined, { signal });
+        version = continuingVersion(policy, this.#admitted);
       }
     }
   }

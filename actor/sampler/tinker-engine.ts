@@ -25,7 +25,7 @@ export interface TinkerEngineOptions {
   readonly fetch?: typeof fetch; // replaced in tests
 }
 
-/** Only the learner reopens a lost sampling session, and only for recent versions. */
+/** A lost session is not opened again: the learner publishes a newer version with another, once it has restored its state. */
 const maxLostAttempts = 12;
 
 /** A Tinker server, with the sampling session that the learner opened for each version. */
@@ -135,7 +135,6 @@ export class TinkerEngine implements Engine {
         return this.#generate(version, unscored, deadlineMs, signal);
       }
       if (error instanceof StillPending) throw error; // its ticket goes back
-      // The version may have a new session by the next attempt.
       if (error instanceof RunLost) throw new NotServed(error, maxLostAttempts);
       if (error instanceof Unavailable) throw new NotServed(error);
       throw error;

@@ -112,12 +112,13 @@ export type TinkerError =
 export function errorOfStatus(failure: Failure & { readonly status: number }): TinkerError {
   const { status, detail } = failure;
   if (status === 401 || status === 403) return new AccessRefused(failure);
+  if (isLost(detail)) return new RunLost(failure);
   // The run exists, but not what the request names: TuFT answers 404 in both cases.
   if (status === 404 && /checkpoint|loss function|base model/i.test(detail)) {
     return new BadRequest(failure);
   }
   if (hasNoSuchCall(failure)) return new BadRequest(failure);
-  if (status === 404 || status === 410 || isLost(detail)) return new RunLost(failure);
+  if (status === 404 || status === 410) return new RunLost(failure);
   // 408: a server that waits for missing ids answers this when it gives up.
   if (status === 409 || status === 408) return new SequenceConflict(failure, expectedId(detail));
   // TuFT answers 422 instead of 500 for a failure inside an operation, such as out of memory.
@@ -142,7 +143,7 @@ export function isLost(detail: string): boolean {
 }
 
 const lost =
-  /^(unknown (model|session|sampling session) |future not found|model \S+ (was unloaded|not loaded))/i;
+  /^(unknown (model|session|sampling session) |sampling session \S+ is unknown|future not found|model \S+ (was unloaded|not loaded))/i;
 /** FastAPI's answer to an unknown path, and the local backend's. */
 const noRoute = /^not found\.?$|is not part of this API$/i;
 

@@ -250,11 +250,21 @@ describe('the Tinker client on the local backend', () => {
     await Promise.all([run.forwardBackward(data, 'cross_entropy', {}), run.optimStep(adam)]);
     const statePath = await run.saveState('before-restart');
     const expected = await run.forward(data, 'cross_entropy', {});
+    const weights = await run.saveWeightsForSampler('sampled-before-restart');
+    const sampler = client.sampler(await client.createSamplingSession(weights));
     const port = Number(new URL(backend.url).port);
     await backend[Symbol.asyncDispose]();
     backend = await startOn(folder.path, { pollMs: 200, port });
 
     await assert.rejects(run.optimStep(adam), RunLost);
+    const asked = {
+      prompt: Int32Array.of(3),
+      numSamples: 1,
+      maxTokens: 2,
+      temperature: 1,
+      seed: 1,
+    };
+    await assert.rejects(sampler.sample(asked), RunLost);
     const restored = await client.restoreLoraModel({ ...model, statePath });
     assert.deepEqual(await restored.forward(data, 'cross_entropy', {}), expected);
   });

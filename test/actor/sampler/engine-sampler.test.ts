@@ -6,6 +6,7 @@ import { TinkerEngine } from '../../../actor/sampler/tinker-engine.js';
 import { protobufType } from '../../../shared/tinker/codec.js';
 import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { StillPending } from '../../../shared/tinker/errors.js';
+import { NotServed } from '../../../shared/engine/adapter-server.js';
 import { silent } from '../../support/broker.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
 import { ScriptedServer, type Reply } from '../../shared/tinker/scripted-server.js';
@@ -106,6 +107,60 @@ describe('a group of which one rollout cannot be continued', () => {
     const { signal } = new AbortController();
     await assert.rejects(sampler.sample({ ...request, count: 3 }, policy, signal), failure);
     assert.deepEqual(ended, [failure, failure]);
+  });
+});
+
+describe('a version that the engine has lost', () => {
+  const lost = new Error('its session is gone');
+
+  /** A sampler with versions 1 and 2, of which the first is lost, and 2 can sample after two calls. */
+  function withoutFirst() {
+    const asked: number[] = [];
+    const generate = (version: number, { count }: typeof request) => {
+      asked.push(version);
+      if (asked.length === 2) sampler.admit(2);
+      if (version === 1) return Promise.reject(new NotServed(lost, 12));
+      const tokens = { tokens: Int32Array.of(7), logprobs: Float32Array.of(-1) };
+      return Promise.resolve(Array(count).fill({ ...tokens, stopReason: 'stop' }));
+    };
+    const engine = {
+      place: () => ({ generate, [Symbol.dispose]: () => undefined }),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    };
+    const sampler = new EngineSampler(engine as never, {
+      ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 0, log: silent },
+      retryDelayMs: 1,
+    });
+    sampler.admit(1);
+    return { sampler, asked };
+  }
+
+  it('a group that may adopt newer versions is sampled with the next one', async () => {
+    const { sampler, asked } = withoutFirst();
+    const drawn: number[] = [];
+    const progress = { onDraw: (version: number) => drawn.push(version), wasted: () => undefined };
+    const { signal } = new AbortController();
+    const [rollout] = await sampler.sample(
+      request,
+      { version: 1, adoptsNewer: true },
+      signal,
+      progress,
+    );
+    assert.deepEqual(rollout!.versions, [[2, 1]]);
+    assert.deepEqual(
+      [asked, drawn],
+      [
+        [1, 1, 2],
+        [1, 1, 2],
+      ],
+    );
+  });
+
+  it('a group that may not goes back once a newer one can sample', async () => {
+    const { sampler, asked } = withoutFirst();
+    const policy = { version: 1, adoptsNewer: false };
+    await assert.rejects(sampler.sample(request, policy, new AbortController().signal), lost);
+    assert.deepEqual(asked, [1, 1]);
   });
 });
 
