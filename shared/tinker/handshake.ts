@@ -5,6 +5,7 @@ import {
   ClientConfigResponse,
   ServerCapabilities,
 } from './api.js';
+import { unlessAborted } from '../base/task-scope.js';
 import type { TinkerHttp } from './http.js';
 import { sdkVersion } from './session.js';
 
@@ -36,7 +37,7 @@ export async function shakeHands(
 ): Promise<Handshake> {
   const config = await fetchConfig(http, patienceMs, signal);
   http.billingPauseMs = config.billing_exception_max_pause_duration_sec * 1000;
-  if (config.pjwt_auth_enabled) useTokens(http, apiKey);
+  if (config.pjwt_auth_enabled) useTokens(http, apiKey, signal);
   return { config, models: await fetchModels(http, signal) };
 }
 
@@ -92,13 +93,14 @@ function capabilitiesOf({
   ];
 }
 
-function useTokens(http: TinkerHttp, apiKey: string): void {
-  const tokens = new TokenSource(async (signal) => {
+/** @param signal ends the client, and with it an exchange: it is not that of the request which happens to need the token first. */
+function useTokens(http: TinkerHttp, apiKey: string, signal: AbortSignal): void {
+  const tokens = new TokenSource(async () => {
     const path = '/api/v1/auth/token';
     const request = { operation: 'auth/token', path, body: { json: {} }, credential: apiKey };
     return (await http.call(request, signal)).parse(AuthTokenResponse).jwt;
   });
-  http.credential = (signal) => tokens.token(signal);
+  http.credential = (asking) => tokens.token(asking);
 }
 
 /**
@@ -115,24 +117,24 @@ class TokenSource {
   #renewal: Promise<void> | undefined;
 
   constructor(
-    private readonly exchange: (signal: AbortSignal) => Promise<string>,
+    private readonly exchange: () => Promise<string>,
     private readonly epochNow: () => number = Date.now,
   ) {}
 
   /** Returns a token that is valid for the next request. Rejects like the exchange once no valid token is left. */
   async token(signal: AbortSignal): Promise<string> {
     const leftMs = this.#expiresAt - this.epochNow();
-    if (leftMs <= 60_000) await this.#renew(signal);
+    if (leftMs <= 60_000) await unlessAborted(this.#renew(), signal);
     else if (leftMs <= 5 * 60_000 && this.epochNow() >= this.#pausedUntil) {
-      this.#renew(signal).catch(() => {
+      this.#renew().catch(() => {
         this.#pausedUntil = this.epochNow() + 60_000;
       });
     }
     return this.#token;
   }
 
-  #renew(signal: AbortSignal): Promise<void> {
-    this.#renewal ??= this.exchange(signal)
+  #renew(): Promise<void> {
+    this.#renewal ??= this.exchange()
       .then((token) => {
         this.#token = token;
         // A token without an expiry is assumed valid for ten minutes.

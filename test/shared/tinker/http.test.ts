@@ -7,7 +7,8 @@ import { expectedId } from '../../../shared/tinker/errors.js';
 import { shakeHands } from '../../../shared/tinker/handshake.js';
 import { NoAnswer, TinkerHttp } from '../../../shared/tinker/http.js';
 import { retryDelayMs, wasNeverSent } from '../../../shared/tinker/retry.js';
-import { silent } from '../../support/broker.js';
+import { unlessAborted } from '../../../shared/base/task-scope.js';
+import { gate, silent } from '../../support/broker.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 
 const { signal } = new AbortController();
@@ -150,6 +151,40 @@ describe('connecting', () => {
         ['create_session', long],
       ],
     );
+  });
+});
+
+describe('a request that is given up while it waits for a token', () => {
+  it('it leaves the token to the requests beside it', async () => {
+    const { opened, open } = gate();
+    const jwt = (minutes: number) => {
+      const claims = JSON.stringify({ exp: Date.now() / 1000 + minutes * 60 });
+      return `eyJ.${Buffer.from(claims).toString('base64url')}.x`;
+    };
+    let exchanges = 0;
+    const http = new TinkerHttp({
+      ...{ baseUrl: 'http://tinker.example', apiKey: 'tml-test', log: silent },
+      fetch: async (url, init) => {
+        const path = (url as string).split('/').at(-1)!;
+        if (path === 'config') return Response.json({ pjwt_auth_enabled: true });
+        if (path === 'get_server_capabilities') return Response.json({ supported_models: [] });
+        if (path !== 'token') return Response.json({});
+        if (++exchanges === 1) return Response.json({ jwt: jwt(0.5) }); // too short for the next request
+        await unlessAborted(opened, init!.signal!);
+        return Response.json({ jwt: jwt(60) });
+      },
+    });
+    await shakeHands(http, 'tml-test', 60_000, signal);
+    const renewed = exchanges;
+    const caller = new AbortController();
+    const request = { operation: 'optim_step', path: '/api/v1/optim_step' };
+    const givenUp = http.send(request, caller.signal);
+    const other = http.send(request, signal);
+    caller.abort(new Error('given up'));
+    await assert.rejects(givenUp, /given up/);
+    open();
+    assert.equal((await other).status, 200);
+    assert.equal(exchanges, renewed + 1);
   });
 });
 
