@@ -142,12 +142,17 @@ export class PolicyFollower {
     ]);
   }
 
-  /** Holds the newest version, once it is at least `version`. */
-  async holdAtLeast(version: number, signal: AbortSignal): Promise<Hold> {
+  /** Waits until the newest version that is ready is at least `version`. @returns it. */
+  async readyFrom(version: number, signal: AbortSignal): Promise<PolicyManifest> {
     while (this.#newestLoaded === undefined || this.#newestLoaded.version < version) {
       await this.#change(signal);
     }
-    return this.#hold(this.#newestLoaded, signal);
+    return this.#newestLoaded;
+  }
+
+  /** Holds the newest version, once it is at least `version`. */
+  async holdAtLeast(version: number, signal: AbortSignal): Promise<Hold> {
+    return this.#hold(await this.readyFrom(version, signal), signal);
   }
 
   /**

@@ -127,8 +127,10 @@ async function sampleTicket(
   using work = earlyCancel.watch(ticket, signal);
   work.signal.throwIfAborted();
   const request = groupRequest(ticket, prompts);
-  using policy = await holdPolicy(ticket, options, work.signal);
+  using pinned = await awaitPolicy(ticket, options, work.signal);
   using _turn = await sampler.limit.enter(work.signal);
+  // The newest may be another than before the wait for a turn.
+  using policy = pinned ?? (await policies.holdAtLeast(ticket.issuedAtVersion, work.signal));
   using _sampling = activity.enter('sampling');
   const startedAt = Date.now();
   const choice = {
@@ -139,6 +141,8 @@ async function sampleTicket(
     onDraw: (version: number) => {
       work.onDraw(version);
       policies.onDraw(version);
+      // An answer may outlast many versions: a group that goes on with a newer one needs its first no longer.
+      if (version > choice.version) policy[Symbol.dispose]();
     },
     wasted: (tokens: number) => {
       countWastedTokens(wasteReason(work.signal.reason), tokens);
@@ -206,14 +210,14 @@ function wasteReason(reason: unknown): WasteReason {
   return reason instanceof TicketEnded ? 'duplicate' : 'returned'; // to be sampled by another
 }
 
-/** The version that a ticket is sampled with: the one that it is pinned to, or the newest. */
-async function holdPolicy(
+/** Waits for the version that a ticket asks for. @returns a hold if it is pinned to one; any other may still change. */
+async function awaitPolicy(
   { pinnedVersion, issuedAtVersion }: Ticket,
   { policies, activity }: SampleTicketsOptions,
   signal: AbortSignal,
-): Promise<Hold> {
+): Promise<Hold | undefined> {
   using _waiting = activity.enter('policy');
-  return pinnedVersion === undefined
-    ? await policies.holdAtLeast(issuedAtVersion, signal)
-    : await policies.holdExactly(pinnedVersion, signal);
+  if (pinnedVersion !== undefined) return await policies.holdExactly(pinnedVersion, signal);
+  await policies.readyFrom(issuedAtVersion, signal);
+  return undefined;
 }
