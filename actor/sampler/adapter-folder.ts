@@ -77,10 +77,15 @@ export class AdapterFolder implements AsyncDisposable {
     const path = join(this.path, name);
     const draft = `${path}.partial`;
     await rm(draft, { recursive: true, force: true });
-    await mkdir(draft, { mode: 0o755 });
-    await writeFile(join(draft, 'adapter_model.safetensors'), safetensors);
-    await writeFile(join(draft, 'adapter_config.json'), config);
-    await rename(draft, path);
+    try {
+      await mkdir(draft, { mode: 0o755 });
+      await writeFile(join(draft, 'adapter_model.safetensors'), safetensors);
+      await writeFile(join(draft, 'adapter_config.json'), config);
+      await rename(draft, path);
+    } catch (error) {
+      await rm(draft, { recursive: true, force: true }); // half an adapter fills a small tmpfs as well as a whole one
+      throw error;
+    }
     return path;
   }
 

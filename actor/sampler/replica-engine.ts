@@ -139,14 +139,13 @@ export class ReplicaEngine implements Engine {
     }
     const safetensors = await adapters.fetchAdapter(manifest, signal);
     await requireFinite(safetensors);
-    await this.#freeSlot(name, signal);
     const loaded = { name, folder: '', rank, prove, calls: 0, isDropped: false }; // not written yet
-    this.#adapters.set(name, loaded); // takes the slot
+    await this.#takeSlot(loaded, signal);
     try {
       loaded.folder = await folder.write(name, { safetensors, rank, alpha });
       await this.#bringEverywhere(loaded, signal);
     } catch (error) {
-      await this.#free(loaded);
+      void this.#free(loaded); // a server may still be loading it, which the caller need not wait for
       throw error;
     }
     const before = this.#nameOf.get(version);
@@ -250,12 +249,13 @@ export class ReplicaEngine implements Engine {
     for (const [replica, error] of failures) if (isFault(error)) replica.refuse(error);
   }
 
-  /** Waits until another adapter may be loaded: one too many could evict one in use. */
-  async #freeSlot(name: string, signal: AbortSignal): Promise<void> {
-    while (this.#adapters.size >= this.options.slots || this.#adapters.has(name)) {
+  /** Waits until another adapter may be loaded, since one too many could evict one in use, and takes its slot before another load can. */
+  async #takeSlot(adapter: LoadedAdapter, signal: AbortSignal): Promise<void> {
+    while (this.#adapters.size >= this.options.slots || this.#adapters.has(adapter.name)) {
       await this.#changes.next(signal);
       signal.throwIfAborted();
     }
+    this.#adapters.set(adapter.name, adapter);
   }
 
   #drop(name: string): void {

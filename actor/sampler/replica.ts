@@ -122,11 +122,13 @@ export class Replica {
     this.#standing.proven.delete(name);
   }
 
-  /** Unloads an adapter if the server is up; a restarted one has lost it anyway. */
+  /** Unloads an adapter if the server is up; a restarted one has lost it anyway. A load whose caller has given it up ends first. */
   async unload(name: string, signal: AbortSignal): Promise<void> {
-    this.#standing.proven.delete(name);
-    if (!this.isUp) return;
     try {
+      const loading = this.#bringing.get(name)?.catch(() => undefined);
+      if (loading !== undefined) await unlessAborted(loading, signal);
+      this.#standing.proven.delete(name);
+      if (!this.isUp) return;
       await this.server.unload(name, signal);
     } catch (error) {
       const { url } = this.server;

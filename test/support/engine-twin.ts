@@ -223,7 +223,6 @@ export abstract class EngineTwin implements AsyncDisposable {
   protected async takeAdapter(name: string, folder: string): Promise<string | undefined> {
     const refusal = this.refusesAdapter(name);
     if (refusal !== undefined) return refusal;
-    await this.holds.loads;
     let config: string;
     try {
       config = await readFile(join(folder, 'adapter_config.json'), 'utf8');
@@ -231,6 +230,7 @@ export abstract class EngineTwin implements AsyncDisposable {
     } catch {
       return `No adapter found for ${folder}`;
     }
+    await this.holds.loads; // it has read the files, and goes on even if they are removed
     const { r } = z.object({ r: z.int().positive() }).parse(JSON.parse(config));
     if (r > this.flags.maxRank) {
       return `LoRA rank ${r} is greater than max_lora_rank ${this.flags.maxRank}.`;

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -59,6 +59,14 @@ describe('the folders of several actors', () => {
       await own.touch(start + passed * minute, passed * minute);
     }
     assert.equal((await readdir(parent)).length, 2);
+  });
+
+  it('a version that cannot be written leaves no part of itself', async () => {
+    await using own = await open('a');
+    await mkdir(join(own.path, 'v1', 'taken'), { recursive: true });
+    const files = { safetensors: adapterBytes(1), rank, alpha: 8 };
+    await assert.rejects(own.write('v1', files), { code: 'ENOTEMPTY' });
+    assert.deepEqual(await readdir(own.path), ['v1']);
   });
 
   it('a folder that was removed is made again, and the next version written', async () => {

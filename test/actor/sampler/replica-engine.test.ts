@@ -154,6 +154,43 @@ describe('adapters at an engine', () => {
     assert.deepEqual(twin.evicted, []);
   });
 
+  it('of two versions that wait for a slot, one takes the slot that a third gives back', async () => {
+    await using twin = await VllmTwin.start({ slots: 6 });
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    for (let version = 1; version <= 6; version++) {
+      await engine.load(adapters.manifest(version), unproven, signal);
+    }
+    const waiting = [7, 8].map((version) =>
+      engine.load(adapters.manifest(version), unproven, signal),
+    );
+    for (let i = 0; i < 20; i++) await fetch(`${twin.url}/health`); // until both wait
+    engine.unload(1);
+    await Promise.race(waiting);
+    for (let i = 0; i < 50; i++) await fetch(`${twin.url}/health`);
+    assert.equal(twin.loaded.size, 6);
+    engine.unload(2);
+    await Promise.all(waiting);
+    assert.deepEqual(versionsOf(twin), [3, 4, 5, 6, 7, 8]);
+    assert.deepEqual(twin.evicted, []);
+  });
+
+  it('a version whose ticket ended while it was loaded leaves no adapter at the engine', async () => {
+    await using twin = await VllmTwin.start({ slots: 6 });
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    const { held, release } = hold();
+    twin.holds = { loads: held };
+    const ticket = new AbortController();
+    const loading = engine.load(adapters.manifest(1), unproven, ticket.signal);
+    await until(() => twin.sent('/v1/load_lora_adapter').length > 1); // the first was that of the probe
+    ticket.abort(new Error('the ticket has ended'));
+    await assert.rejects(loading, /the ticket has ended/);
+    release();
+    await until(() => twin.everLoaded.some((name) => name.startsWith('r.v1.')));
+    await until(() => twin.loaded.size === 0);
+  });
+
   it('a version that is trained again after a crash gets another name', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);

@@ -435,7 +435,7 @@ describe('several servers that must reproduce a canary', () => {
         error instanceof CanaryNotReproduced && error.message.startsWith(twin.url),
     );
     assert.equal(sampler.trouble, undefined);
-    assert.equal(twin.loaded.size, 0);
+    await until(() => twin.loaded.size === 0);
   });
 
   it('a restarted server with other weights samples nothing, and the group goes back', async () => {
