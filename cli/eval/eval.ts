@@ -111,7 +111,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
   return 0;
 }
 
-/** The run's configuration with the problems and the temperature of this evaluation. */
+/** The run's configuration with the problems and the temperature of this evaluation, whose answers are by one version each. */
 async function asMeasured(
   config: RunConfig,
   request: EvalConfig,
@@ -119,7 +119,7 @@ async function asMeasured(
 ): Promise<RunConfig> {
   const { temperature = config.sampling.temperature } = request;
   const { sampling, ...rest } = await withProblems(config, request, warn);
-  return { ...rest, sampling: { ...sampling, temperature } };
+  return { ...rest, windowPolicy: 'wait', sampling: { ...sampling, temperature } };
 }
 
 /** @param path of the state that the run's ledger names. */

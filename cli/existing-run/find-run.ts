@@ -23,10 +23,10 @@ export const whichRun = {
 type WhichRun = z.infer<z.ZodObject<typeof whichRun>>;
 
 /** The locations of a run's parts, from its folder and the flags. */
-export interface FoundRun extends Pick<
-  UpConfig,
-  'sampler' | 'engineUrl' | 'modelDir' | 'modelName'
-> {
+export interface FoundRun
+  extends
+    Pick<UpConfig, 'sampler' | 'engineUrl' | 'modelDir' | 'modelName'>,
+    Partial<Pick<UpConfig, 'loraAlpha'>> {
   readonly run: string;
   readonly folder: RunFolder | undefined; // none here, where only a NATS server knows of it
   readonly natsUrl: string | undefined; // of the user's own server; else the store is in the folder
@@ -68,6 +68,7 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
     engineUrl: samplesAsBefore ? launcher.engineUrl : undefined,
     modelDir: launcher.modelDir,
     modelName: launcher.modelName,
+    loraAlpha: launcher.loraAlpha,
     natsUrl: launcher.natsUrl,
     natsKeys: launcher.natsKeys,
     backendUrl: launcher.backendUrl,

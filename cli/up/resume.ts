@@ -17,6 +17,7 @@ export const Launch = z.object({
     sampler: SamplerKind,
     modelDir: z.string().optional(),
     modelName: z.string().optional(),
+    loraAlpha: z.number().optional(),
     backendUrl: z.string().optional(),
     engineUrl: z.string().optional(),
     natsUrl: z.string().optional(),

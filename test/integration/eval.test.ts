@@ -14,10 +14,10 @@ import { silent } from '../support/broker.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
 
-const small =
-  '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --train-size=512 --eval-samples=2 --actors=1'.split(
-    ' ',
-  );
+const small = (
+  '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --lora-alpha=8 ' +
+  '--window-policy=tokens --train-size=512 --eval-samples=2 --actors=1'
+).split(' ');
 
 describe('offbeat eval', { timeout: 300_000 }, () => {
   let up: UpProcess;

@@ -16,7 +16,10 @@ describe('the run to be evaluated', () => {
     runs = await mkdtemp(join(tmpdir(), 'offbeat-runs-'));
     const launch = {
       run: 'lag-2',
-      launcher: { sampler: 'tinker', actors: 2, natsUrl: 'nats://h:4222', modelDir: 'm' },
+      launcher: {
+        ...{ sampler: 'tinker', actors: 2, natsUrl: 'nats://h:4222', modelDir: 'm' },
+        loraAlpha: 64,
+      },
     };
     await mkdir(join(runs, 'lag-2'));
     await writeFile(join(runs, 'lag-2', 'launch.json'), JSON.stringify(launch));
@@ -31,8 +34,9 @@ describe('the run to be evaluated', () => {
   it('the run is found with the settings that it was started with, unless a flag overrides them', async () => {
     const { folder, ...found } = await find('--run=lag-2');
     assert.equal(folder?.path, join(runs, 'lag-2'));
-    const { sampler, natsUrl, modelDir, backendUrl } = found;
+    const { sampler, natsUrl, modelDir, backendUrl, loraAlpha } = found;
     assert.deepEqual([sampler, natsUrl, modelDir], ['tinker', 'nats://h:4222', 'm']);
+    assert.equal(loraAlpha, 64);
     assert.equal(backendUrl, undefined);
     assert.equal((await find('--run=lag-2', '--sampler=onnx')).sampler, 'onnx');
   });
