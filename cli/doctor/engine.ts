@@ -45,11 +45,19 @@ async function serverFindings(
     const found = `${shown} answers, but neither as vLLM nor as SGLang does`;
     return [finding('engine', 'error', found, 'noEngine')];
   }
-  return [
-    ...(await offerFindings(server, shown, signal)),
-    await slotFinding(server, signal),
-    await busyFinding(server, signal),
-  ];
+  const findings = await offerFindings(server, shown, signal);
+  for (const [check, examine] of [
+    ['engine-slots', slotFinding],
+    ['engine-metrics', busyFinding],
+  ] as const) {
+    findings.push(
+      await examine(server, signal).catch((caught: unknown) => {
+        if (!(caught instanceof EngineDown)) throw caught;
+        return finding(check, 'error', errorText(caught), 'engineUnreachable');
+      }),
+    );
+  }
+  return findings;
 }
 
 /** Its release and context, and everything that a run would miss. */

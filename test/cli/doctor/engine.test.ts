@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { buffer } from 'node:stream/consumers';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
@@ -29,6 +30,23 @@ function troubles(found: readonly Finding[]): [check: string, level: string, rem
   return found
     .filter(({ level }) => level !== 'ok')
     .map(({ check, level, remedy }) => [check, level, nameOf(remedy)]);
+}
+
+/** Answers a request as the server at `url` does. */
+async function pass(
+  request: IncomingMessage,
+  response: ServerResponse,
+  url: string,
+): Promise<void> {
+  const { method = 'GET', headers } = request;
+  const body = await buffer(request);
+  const type = headers['content-type'];
+  const answer = await fetch(url + request.url!, {
+    ...{ method, headers: type === undefined ? {} : { 'content-type': type } },
+    ...(body.length > 0 && { body }),
+  });
+  response.writeHead(answer.status, { 'content-type': answer.headers.get('content-type') ?? '' });
+  response.end(Buffer.from(await answer.arrayBuffer()));
 }
 
 describe("the doctor's findings about an engine", () => {
@@ -72,6 +90,21 @@ describe("the doctor's findings about an engine", () => {
     for (const [Twin, flags, expected] of cases) {
       assert.deepEqual(troubles(await findings(Twin, flags)), [expected], JSON.stringify(flags));
     }
+  });
+
+  it('the doctor says which question an engine does not answer, and goes on with the next engine', async () => {
+    await using twin = await VllmTwin.start();
+    const mute = createServer((request, response) => {
+      if (request.url === '/metrics') request.socket.destroy();
+      else void pass(request, response, twin.url);
+    }).listen(0, '127.0.0.1');
+    await once(mute, 'listening');
+    const { port } = mute.address() as AddressInfo;
+    const urls = [`http://127.0.0.1:${port}`, twin.url];
+    const found = await engineFindings({ urls, apiKey: undefined, signal });
+    mute.close().closeAllConnections();
+    assert.deepEqual(troubles(found), [['engine-metrics', 'error', 'engineUnreachable']]);
+    assert.equal(found.filter(({ check }) => check === 'engine').length, 2);
   });
 
   it('the doctor tells a missing key from a silent address and from another server', async () => {
