@@ -145,6 +145,7 @@ export class ReplicaEngine implements Engine {
       loaded.folder = await folder.write(name, { safetensors, rank, alpha });
       await this.#bringEverywhere(loaded, signal);
     } catch (error) {
+      loaded.isDropped = true; // another load of this version starts from the beginning
       void this.#free(loaded); // a server may still be loading it, which the caller need not wait for
       throw error;
     }

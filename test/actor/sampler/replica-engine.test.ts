@@ -191,6 +191,24 @@ describe('adapters at an engine', () => {
     await until(() => twin.loaded.size === 0);
   });
 
+  it('a version that another ticket needs at that moment is loaded again', async () => {
+    await using twin = await VllmTwin.start({ slots: 6 });
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    const { held, release } = hold();
+    twin.holds = { loads: held };
+    const ticket = new AbortController();
+    const first = engine.load(adapters.manifest(1), unproven, ticket.signal);
+    await until(() => twin.sent('/v1/load_lora_adapter').length > 1);
+    ticket.abort(new Error('the ticket has ended'));
+    await assert.rejects(first, /the ticket has ended/);
+    const second = engine.load(adapters.manifest(1), unproven, signal);
+    release();
+    await second;
+    using place = engine.place();
+    assert.equal((await place.generate(1, groupRequest, 60_000, signal)).length, 3);
+  });
+
   it('a version that is trained again after a crash gets another name', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
