@@ -24,7 +24,9 @@ export class Puller {
   readonly #log: Logger;
   readonly #signal: AbortSignal;
   readonly #ready: ((signal: AbortSignal, lane: number) => Promise<void>) | undefined;
+  readonly #reopenMs: number;
   #consumer: Promise<Consumer> | undefined;
+  #openedAt = -Infinity;
   #ackWaitMs = 30_000;
   readonly #lanes: Lane[] = []; // that wait, the first first
   #isFetching = false;
@@ -37,12 +39,14 @@ export class Puller {
     log: Logger,
     signal: AbortSignal,
     ready?: (signal: AbortSignal, lane: number) => Promise<void>,
+    reopenMs = 60_000,
   ) {
     this.#link = link;
     this.#source = source;
     this.#log = log;
     this.#signal = signal;
     this.#ready = ready;
+    this.#reopenMs = reopenMs;
   }
 
   /**
@@ -129,8 +133,11 @@ export class Puller {
     return this.#signal.aborted;
   }
 
+  /** The consumer, whose ack wait is read again after a while: a learner that is started again may have changed it. */
   #open(): Promise<Consumer> {
+    if (performance.now() - this.#openedAt > this.#reopenMs) this.#consumer = undefined;
     this.#consumer ??= (async () => {
+      this.#openedAt = performance.now();
       const { stream, durable } = this.#link.names.consumer(this.#source);
       const { js, outages } = this.#link;
       const consumer = await outages.guard(() => js.consumers.get(stream, durable));

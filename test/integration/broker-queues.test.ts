@@ -3,6 +3,7 @@ import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { connect, headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Delivery, type Source } from '../../shared/broker/consume.js';
+import { Puller } from '../../shared/broker/puller.js';
 import type { DeadLetter } from '../../shared/broker/dead-letters.js';
 import { PermanentError } from '../../shared/base/errors.js';
 import { notFinite } from '../../shared/wire/death-cause.js';
@@ -273,6 +274,31 @@ describe('the queues of a run on a real server', bounded, () => {
     stopping.abort();
     await Promise.all(consuming);
     await other[Symbol.asyncDispose]();
+  });
+
+  it('a running consumer follows an ack wait that another learner has set', async () => {
+    const reopenMs = 0; // at each message
+    const puller = new Puller(
+      learner.link,
+      'rollouts',
+      silent,
+      stopping.signal,
+      undefined,
+      reopenMs,
+    );
+    const messages = puller.messages();
+    const waits: number[] = [];
+    for (const ackWaitMs of [600, 300]) {
+      await using next = await brokerOn(server, { ackWaitMs: { rollouts: ackWaitMs } });
+      await next.ensureRun(limits);
+      const group = rolloutGroup({ ticket: ticket({ ticketId: `t-${ackWaitMs}` }) });
+      const sending = { msgId: group.ticket.ticketId, signal: stopping.signal };
+      await next.publish(next.names.subjects.rollouts('a'), RolloutGroup, group, sending);
+      const { value } = await messages.next();
+      waits.push(puller.ackWaitMs);
+      await value!.ackAck();
+    }
+    assert.deepEqual(waits, [600, 300]);
   });
 
   it('a consumer takes no more tickets than it can work on', async () => {
