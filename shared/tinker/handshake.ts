@@ -5,7 +5,7 @@ import {
   ClientConfigResponse,
   ServerCapabilities,
 } from './api.js';
-import { unlessAborted } from '../base/task-scope.js';
+import { markHandled, unlessAborted } from '../base/task-scope.js';
 import type { TinkerHttp } from './http.js';
 import { sdkVersion } from './session.js';
 
@@ -124,7 +124,7 @@ class TokenSource {
   /** Returns a token that is valid for the next request. Rejects like the exchange once no valid token is left. */
   async token(signal: AbortSignal): Promise<string> {
     const leftMs = this.#expiresAt - this.epochNow();
-    if (leftMs <= 60_000) await unlessAborted(this.#renew(), signal);
+    if (leftMs <= 60_000) await unlessAborted(markHandled(this.#renew()), signal);
     else if (leftMs <= 5 * 60_000 && this.epochNow() >= this.#pausedUntil) {
       this.#renew().catch(() => {
         this.#pausedUntil = this.epochNow() + 60_000;
