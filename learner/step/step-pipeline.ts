@@ -144,7 +144,7 @@ export class StepPipeline {
   }
 
   /**
-   * Whether the groups that wait for a checkpoint take up a quarter of their room in the queue of scored groups. Once
+   * Whether the groups that wait for a checkpoint take up a quarter of the least room for them in the queue of scored groups. Once
    * that queue is full, no group arrives any more, so no step and no checkpoint would ever follow. A saved state becomes
    * the checkpoint when the step after it is judged; until then another is saved only if they take up half.
    */

@@ -37,6 +37,8 @@ const known = [
 ];
 const nothing = [undefined, undefined];
 
+const inFiveMinutes = ['solved', 'greedily', 'in 4 tries', 'in 16 tries'];
+
 const replays = [0, 0.5, 0.8];
 
 const hardProblems = [
@@ -132,6 +134,48 @@ const tables: readonly ResultTable[] = [
     isOfDifferences: true,
     head: ['points more than RL', ...headlineHead.slice(1)],
     rows: [{ label: '`maxrl`', choice: { arm: 'maxrl' }, measures: after }],
+  },
+  {
+    page: 'docs/experiments/new-targets.md',
+    section: 'the equal time',
+    experiment: 'equal-time',
+    head: [
+      ...['', 'temperature 1', 'greedily', 'in 4 tries', 'in 16 tries'],
+      ...['steps', 'seconds a step', 'of these idle', 'staleness'],
+    ],
+    rows: [
+      {
+        label: 'before',
+        choice: { arm: 'asynchronous' },
+        measures: [
+          ...['base', 'base greedily', 'base in 4 tries', 'base in 16 tries'],
+          ...[undefined, undefined, undefined, undefined],
+        ],
+      },
+      ...['asynchronous', 'synchronous'].map((arm) => ({
+        label: arm,
+        choice: { arm },
+        measures: [...inFiveMinutes, 'steps', 'seconds a step', 'of these idle', 'staleness'],
+      })),
+      {
+        label: 'supervised on solutions',
+        choice: { arm: 'supervised' },
+        measures: [...inFiveMinutes, 'steps', undefined, undefined, undefined],
+      },
+    ],
+  },
+  {
+    page: 'docs/experiments/new-targets.md',
+    section: 'the differences in equal time',
+    experiment: 'equal-time',
+    isOfDifferences: true,
+    head: [
+      ...['points more than asynchronous', 'temperature 1', 'greedily'],
+      ...['in 4 tries', 'in 16 tries'],
+    ],
+    rows: ['synchronous', 'supervised'].map((arm) => ({
+      ...{ label: arm, choice: { arm }, measures: inFiveMinutes },
+    })),
   },
   ...onPages(['docs/experiments.md', 'docs/experiments/new-targets.md'], {
     section: 'the controls',
