@@ -1,11 +1,11 @@
 import type { z } from 'zod';
+import { markHandled, unlessAborted } from '../base/task-scope.js';
 import {
   AuthTokenResponse,
   ClientConfigRequest,
   ClientConfigResponse,
   ServerCapabilities,
 } from './api.js';
-import { markHandled, unlessAborted } from '../base/task-scope.js';
 import type { TinkerHttp } from './http.js';
 import { sdkVersion } from './session.js';
 

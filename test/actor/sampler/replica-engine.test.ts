@@ -4,10 +4,12 @@ import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { register } from 'prom-client';
+import type { Engine } from '../../../actor/sampler/engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
 import { isAbort } from '../../../shared/base/task-scope.js';
 import { EngineDown } from '../../../shared/engine/engine-http.js';
 import { roundToBfloat16, weightFormat, WeightsNotFinite } from '../../../shared/model/lora.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { silent, until } from '../../support/broker.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
@@ -34,6 +36,25 @@ function hold(): { readonly held: Promise<void>; readonly release: () => void } 
   let release = (): void => undefined;
   const held = new Promise<void>((resolve) => (release = resolve));
   return { held, release };
+}
+
+const load = ({ engine, adapters }: Awaited<ReturnType<typeof openEngine>>, version: number) =>
+  engine.load(adapters.manifest(version), unproven, signal);
+
+/** Begins to load a version for a ticket that ends meanwhile. @returns what lets the engine go on with it. */
+async function abandonLoad(
+  twin: VllmTwin,
+  engine: Engine,
+  manifest: PolicyManifest,
+): Promise<() => void> {
+  const { held, release } = hold();
+  twin.holds = { loads: held };
+  const ticket = new AbortController();
+  const loading = engine.load(manifest, unproven, ticket.signal);
+  await until(() => twin.sent('/v1/load_lora_adapter').length > 1); // the first was of the check at the start
+  ticket.abort(new Error('the ticket has ended'));
+  await assert.rejects(loading, /the ticket has ended/);
+  return release;
 }
 
 describe('adapters at an engine', () => {
@@ -138,9 +159,7 @@ describe('adapters at an engine', () => {
     await using twin = await VllmTwin.start({ slots: 6 });
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    for (let version = 1; version <= 6; version++) {
-      await engine.load(adapters.manifest(version), unproven, signal);
-    }
+    for (const version of [1, 2, 3, 4, 5, 6]) await load(opened, version);
     let isLoaded = false;
     const seventh = engine
       .load(adapters.manifest(7), unproven, signal)
@@ -157,13 +176,9 @@ describe('adapters at an engine', () => {
   it('of two versions that wait for a slot, one takes the slot that a third gives back', async () => {
     await using twin = await VllmTwin.start({ slots: 6 });
     await using opened = await openEngine([twin.url]);
-    const { engine, adapters } = opened;
-    for (let version = 1; version <= 6; version++) {
-      await engine.load(adapters.manifest(version), unproven, signal);
-    }
-    const waiting = [7, 8].map((version) =>
-      engine.load(adapters.manifest(version), unproven, signal),
-    );
+    const { engine } = opened;
+    for (const version of [1, 2, 3, 4, 5, 6]) await load(opened, version);
+    const waiting = [7, 8].map((version) => load(opened, version));
     for (let i = 0; i < 20; i++) await fetch(`${twin.url}/health`); // until both wait
     engine.unload(1);
     await Promise.race(waiting);
@@ -179,13 +194,7 @@ describe('adapters at an engine', () => {
     await using twin = await VllmTwin.start({ slots: 6 });
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    const { held, release } = hold();
-    twin.holds = { loads: held };
-    const ticket = new AbortController();
-    const loading = engine.load(adapters.manifest(1), unproven, ticket.signal);
-    await until(() => twin.sent('/v1/load_lora_adapter').length > 1); // the first was that of the probe
-    ticket.abort(new Error('the ticket has ended'));
-    await assert.rejects(loading, /the ticket has ended/);
+    const release = await abandonLoad(twin, engine, adapters.manifest(1));
     release();
     await until(() => twin.everLoaded.some((name) => name.startsWith('r.v1.')));
     await until(() => twin.loaded.size === 0);
@@ -195,16 +204,10 @@ describe('adapters at an engine', () => {
     await using twin = await VllmTwin.start({ slots: 6 });
     await using opened = await openEngine([twin.url]);
     const { engine, adapters } = opened;
-    const { held, release } = hold();
-    twin.holds = { loads: held };
-    const ticket = new AbortController();
-    const first = engine.load(adapters.manifest(1), unproven, ticket.signal);
-    await until(() => twin.sent('/v1/load_lora_adapter').length > 1);
-    ticket.abort(new Error('the ticket has ended'));
-    await assert.rejects(first, /the ticket has ended/);
-    const second = engine.load(adapters.manifest(1), unproven, signal);
+    const release = await abandonLoad(twin, engine, adapters.manifest(1));
+    const again = engine.load(adapters.manifest(1), unproven, signal);
     release();
-    await second;
+    await again;
     using place = engine.place();
     assert.equal((await place.generate(1, groupRequest, 60_000, signal)).length, 3);
   });

@@ -101,8 +101,9 @@ describe("the doctor's findings about an engine", () => {
     await once(mute, 'listening');
     const { port } = mute.address() as AddressInfo;
     const urls = [`http://127.0.0.1:${port}`, twin.url];
-    const found = await engineFindings({ urls, apiKey: undefined, signal });
-    mute.close().closeAllConnections();
+    const found = await engineFindings({ urls, apiKey: undefined, signal }).finally(() => {
+      mute.close().closeAllConnections();
+    });
     assert.deepEqual(troubles(found), [['engine-metrics', 'error', 'engineUnreachable']]);
     assert.equal(found.filter(({ check }) => check === 'engine').length, 2);
   });
