@@ -148,7 +148,8 @@ export class Evaluations {
     try {
       const result = await evaluator.run(version, signal);
       this.#last = result;
-      evaluations.inc({ outcome: 'finished' });
+      // The alert takes any series for evaluations that are due; the last version is measured even if none are.
+      if (this.#options.everyVersions > 0) evaluations.inc({ outcome: 'finished' });
       this.#unreported = record(result);
       const { answers: _each, ...rates } = result;
       log.info(rates, 'evaluated');

@@ -46,6 +46,9 @@ export type SessionBody<Result> = (client: TinkerClient, scope: TaskScope) => Pr
 
 const confirmMs = 5_000;
 
+/** Failures that another session, begun from the checkpoint, may not meet. */
+const recoverable = { RunLost, SequenceConflict, Unavailable, StepDamaged };
+
 /** Failed attempts without a new checkpoint before the run is given up. */
 const maxAttempts = 5;
 
@@ -62,6 +65,8 @@ export async function withRecovery<Result>(
   session: SessionBody<Result>,
 ): Promise<Result> {
   const { startPatienceSeconds, log, stop, leadership, progress, pause = abortableSleep } = options;
+  // Without a first sample of 0, Prometheus sees no increase in the first recovery of each kind.
+  for (const reason of Object.keys(recoverable)) recoveries.inc({ reason }, 0);
   let lastStep = -1;
   let failures = 0;
   for (let attempts = 0; ;) {
@@ -145,10 +150,5 @@ function rootCause(error: unknown): unknown {
 }
 
 function isRecoverable(error: unknown): boolean {
-  return (
-    error instanceof RunLost ||
-    error instanceof SequenceConflict ||
-    error instanceof Unavailable ||
-    error instanceof StepDamaged
-  );
+  return Object.values(recoverable).some((kind) => error instanceof kind);
 }

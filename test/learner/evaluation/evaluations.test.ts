@@ -23,7 +23,7 @@ describe('evaluations every 10 steps', () => {
   let finish: ((outcome: 'success' | 'failure') => Promise<void>)[]; // one for each evaluation begun
   let stop: AbortController;
   const step = (step: number, version = step) => ({ step, version });
-  const open = (last?: EvalResult) =>
+  const open = (last?: EvalResult, everyVersions = 10) =>
     new Evaluations({
       evaluator: {
         run: (version) =>
@@ -36,7 +36,7 @@ describe('evaluations every 10 steps', () => {
             });
           }),
       },
-      everyVersions: 10,
+      everyVersions,
       last,
       watch: (evaluation) => evaluation,
       emit: ({ version }) => {
@@ -127,6 +127,16 @@ describe('evaluations every 10 steps', () => {
     stop.abort();
     assert.equal(await evaluations.measure(3), undefined);
     assert.deepEqual(begun, []);
+  });
+
+  it('the last version of a run without further evaluations is not counted, as an alert counts on more', async () => {
+    register.resetMetrics();
+    const evaluations = open(undefined, 0);
+    const last = evaluations.measure(7);
+    await finish[0]!('success');
+    assert.equal((await last)?.version, 7);
+    const exported = await register.getSingleMetric('rl_evaluations_total')!.get();
+    assert.deepEqual(exported.values, []);
   });
 
   it('a result appears once in metrics.jsonl, and in the exported metrics until the next one', async () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { pino } from 'pino';
+import { register } from 'prom-client';
 import {
   type RecoveryOptions,
   type SessionBody,
@@ -135,6 +136,21 @@ describe('a session that fails', () => {
       { backendUrl: proxy.url },
     );
     assert.equal(result, 'recovered');
+  });
+});
+
+describe('the count of recoveries', () => {
+  it('each kind of recovery is exported as 0 before its first, since Prometheus sees no increase in a first sample', async () => {
+    register.resetMetrics();
+    const kinds = await recovering(async () => {
+      const metric = await register.getSingleMetric('rl_learner_recoveries_total')!.get();
+      return metric.values.map(({ labels, value }) => [labels['reason'], value]);
+    });
+    const all = ['RunLost', 'SequenceConflict', 'Unavailable', 'StepDamaged'];
+    assert.deepEqual(
+      kinds,
+      all.map((reason) => [reason, 0]),
+    );
   });
 });
 
