@@ -32,6 +32,10 @@ describe('the starvation component', async () => {
       // Without a value KEDA would scale down to the least; the threshold keeps the number of actors.
       const { query = '', threshold = '' } = triggers[0]!.metadata;
       assert(query.endsWith(` or vector(${threshold})`), query);
+      const { data } = objects.find(
+        ({ kind, metadata }) => kind === 'ConfigMap' && /^run-/.test(metadata.name),
+      ) as unknown as { readonly data: { readonly RUN: string } };
+      assert(query.includes(`{run="${data.RUN}",cause="groups"}`), query);
       const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
       const queried = triggers.flatMap(({ metadata }) => metricsIn(metadata['query']!));
       assert.deepEqual(
