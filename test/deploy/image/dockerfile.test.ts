@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { promisify } from 'node:util';
 import { validate } from 'dockerfile-utils';
 import { packageRoot } from '../../../shared/base/package-root.js';
+import { serveHealth } from '../../../shared/service/telemetry/health-server.js';
 
 const read = (path: string) => readFile(join(packageRoot, path), 'utf8');
 
@@ -37,6 +40,21 @@ describe('the Dockerfile', async () => {
     assert.match(last, /^ENTRYPOINT \["node", "\/app\/dist\/bundle\/cli\.js"\]$/m);
     assert.match(stages[0]!, /^ +&& node cli\/bundle\.mjs \\$/m);
     assert.match(last, /^HEALTHCHECK .*\\\n +CMD \["node", "\/app\/healthcheck\.mjs"\]$/m);
+  });
+
+  it('the Dockerfile gives every service the port that the health check asks, unless its user names another', async () => {
+    const services = ['learner', 'actor', 'reward-service', 'score-server', 'local-backend'];
+    for (const service of services) {
+      const name = `${service.replace('-', '_').toUpperCase()}_HEALTH_PORT`;
+      assert.match(last, new RegExp(`[ =]${name}=9090\\b`), name);
+    }
+    await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }));
+    const check = (port: number) =>
+      promisify(execFile)(process.execPath, [join(packageRoot, 'deploy/image/healthcheck.mjs')], {
+        env: { LEARNER_HEALTH_PORT: '9090', ACTOR_HEALTH_PORT: String(port) },
+      });
+    await check(health.port);
+    await assert.rejects(check(1));
   });
 
   it('the Dockerfile has a build context of exactly the files that it copies', async () => {
