@@ -1,10 +1,12 @@
 import type { LeaderLease } from '../../shared/wire/ledger.js';
 
-/** A learner renews its lease every 2.5 seconds, or less often with a longer --lease-seconds. */
-const leadershipSeconds = 30;
+/** Of a lease that does not say when it expires, as those of older learners. */
+const usualExpiryMs = 15_000;
 
-/** Long enough for a learner to renew its lease, as a rule. */
-export const usualRenewalMs = 3_000;
+/** Long enough for a learner to renew this lease, as a rule: it does so six times before the lease expires. At most 30 seconds. */
+export function usualRenewalMs({ expiresMs = usualExpiryMs }: LeaderLease): number {
+  return Math.min(expiresMs / 5, 30_000);
+}
 
 /**
  * Whether a learner leads the run, judged by its lease, which stays for a while after a killed learner.
@@ -12,7 +14,9 @@ export const usualRenewalMs = 3_000;
  * @param at ms since the epoch, by the clock that `leader` has its time from: see `LeaseClock`.
  */
 export function hasLearner(leader: LeaderLease | undefined, at: number): boolean {
-  return leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds;
+  if (leader === undefined) return false;
+  const { expiresMs = usualExpiryMs } = leader;
+  return at - leader.renewedAt <= 2 * expiresMs; // it keeps the lease until another learner takes it
 }
 
 /**

@@ -89,7 +89,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
           !hasLearner(state.leader, state.at)
         ) {
           // A lease that looks old may be that of a machine whose clock is behind ours.
-          await sleep(usualRenewalMs, undefined, { signal });
+          await sleep(usualRenewalMs(state.leader), undefined, { signal });
           continue;
         }
         const report = reportOf(state, isStopped);

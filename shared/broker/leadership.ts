@@ -28,8 +28,8 @@ export interface LeaseTiming {
 const defaultTiming: LeaseTiming = { renewEveryMs: 2_500, expiresMs: 15_000 };
 
 /**
- * Acquires the lease as soon as it is free, belongs to this holder, or has not been renewed for `expiresMs`
- * by this process's clock: clocks of different machines are never compared.
+ * Acquires the lease as soon as it is free, belongs to this holder, or has not been renewed for `expiresMs`, its
+ * own or ours if that is longer, by this process's clock: clocks of different machines are never compared.
  *
  * A leader that cannot reach NATS stays leader until it learns that another one leads. Meanwhile it can
  * neither acknowledge nor publish nor write a checkpoint, so it only risks its own work, while giving up
@@ -56,9 +56,10 @@ export async function acquireLeadership(
     if (entry !== undefined && (watched?.revision !== entry.revision || wasAway)) {
       watched = { revision: entry.revision, sinceMs: now };
     }
-    const isExpired = watched !== undefined && now - watched.sinceMs >= timing.expiresMs;
+    const expiresMs = Math.max(timing.expiresMs, entry?.value.expiresMs ?? 0);
+    const isExpired = watched !== undefined && now - watched.sinceMs >= expiresMs;
     if (entry === undefined || entry.value.holder === holder || isExpired) {
-      const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
+      const lease = leaseOf(holder, timing);
       const revision = await bucket.compareAndSet(LeaderLease, leaderKey, lease, entry?.revision);
       if (revision !== undefined) {
         link.log.info({ holder }, 'leader lease acquired');
@@ -73,6 +74,10 @@ export async function acquireLeadership(
     }
     await sleep(pauseMs, undefined, { signal });
   }
+}
+
+function leaseOf(holder: string, { expiresMs }: LeaseTiming): LeaderLease {
+  return { v: 1, holder, renewedAt: Date.now(), expiresMs };
 }
 
 function hold(
@@ -91,7 +96,7 @@ function hold(
 
   async function renew(): Promise<void> {
     if (lost.signal.aborted) return;
-    const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
+    const lease = leaseOf(holder, timing);
     const renewed = await bucket.compareAndSet(LeaderLease, leaderKey, lease, revision);
     if (renewed === undefined) {
       link.log.error({ holder }, 'leader lease lost to another learner');

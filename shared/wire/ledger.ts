@@ -115,5 +115,6 @@ export const LeaderLease = z.strictObject({
   v: z.literal(1),
   holder: z.string().min(1),
   renewedAt: z.number(), // ms since the epoch
+  expiresMs: z.number().positive().optional(), // after its renewal; absent in leases of older learners
 });
 export type LeaderLease = z.infer<typeof LeaderLease>;

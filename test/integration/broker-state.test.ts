@@ -303,6 +303,18 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       await (await second)[Symbol.asyncDispose]();
     });
 
+    it('a learner with a shorter lease does not take the lead before the longer lease of the leader expires', async () => {
+      await using other = await brokerOn(server);
+      const long = { renewEveryMs: 3_600_000, expiresMs: 3_600_000 };
+      const leading = await broker.ledger.lead('a', stopping.signal, long);
+      const waiting = new AbortController();
+      const second = other.ledger.lead('b', waiting.signal, quick);
+      await new Promise((resolve) => setTimeout(resolve, 1_000)); // well past the shorter lease
+      waiting.abort();
+      await assert.rejects(second, { name: 'AbortError' });
+      await leading[Symbol.asyncDispose]();
+    });
+
     it('the lead passes to another learner when the leader is gone, and excludes the old one', async () => {
       await using old = await brokerOn(server);
       const lost = await old.ledger.lead('a', stopping.signal, {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { hasLearner, LeaseClock } from '../../../cli/existing-run/learner-lease.js';
+import { hasLearner, LeaseClock, usualRenewalMs } from '../../../cli/existing-run/learner-lease.js';
 
 /** Looks at a lease every second, and returns whether a learner leads by it each time. */
 function looks(renewals: readonly (number | undefined)[], from = 1_000_000): boolean[] {
@@ -24,6 +24,17 @@ describe("the learner's lease, read on a machine whose clock differs", () => {
 
   it('a learner that takes the lead while we look counts at once, whatever its clock says', () => {
     assert.deepEqual(looks([undefined, 7, undefined, 8]), [false, true, false, true]);
+  });
+
+  it('a learner with a longer lease, which it renews less often, counts as leading for longer', () => {
+    const lease = { v: 1 as const, holder: 'a', renewedAt: 0, expiresMs: 600_000 };
+    const ages = [100_000, 1_200_000, 1_200_001];
+    assert.deepEqual(
+      ages.map((at) => hasLearner(lease, at)),
+      [true, true, false],
+    );
+    assert.equal(usualRenewalMs({ ...lease, expiresMs: 60_000 }), 12_000);
+    assert.equal(usualRenewalMs(lease), 30_000);
   });
 
   it('a lease that is there at the first look is as old as it says', () => {
