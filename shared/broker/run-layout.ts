@@ -148,8 +148,9 @@ export function streamSettings(
     },
     // Chunks of 128 KiB. A republished adapter replaces its former entry by a rollup header.
     { ...objectStream(objects.weights, 262_144), allow_rollup_hdrs: true },
+    // Room for groups of 4 MiB, in 32 chunks and an entry each, until so many wait that a checkpoint is made early.
     // Removed when their messages are acknowledged; leftovers of a crash are swept, or expire after a month.
-    { ...objectStream(objects.bodies, 65_536), max_age: nanos(30 * 24 * hourMs) },
+    { ...objectStream(objects.bodies, (least / 2) * 33), max_age: nanos(30 * 24 * hourMs) },
   ];
   return settings.map((stream) => ({ ...stream, num_replicas: limits.replicas ?? 1 }));
 }

@@ -6,6 +6,7 @@ import { runNames, type Source } from '../../../shared/broker/names.js';
 import {
   consumerSettings,
   countsDeliveries,
+  groupsAwaitingCheckpoint,
   streamSettings,
 } from '../../../shared/broker/run-layout.js';
 
@@ -48,6 +49,11 @@ describe('the streams of a run', () => {
       assert(uploads.max_msgs_per_subject! * 60_000 >= 4 * largestGroupBytes);
       assert(uploads.max_msg_size! > 60_000 && uploads.max_msg_size! < 65_536);
     }
+  });
+
+  it('the bucket of large groups has room for those of 4 MiB until so many wait that a checkpoint is made early', () => {
+    const entries = 1 + (4 * 2 ** 20) / (128 * 1_024);
+    assert(stream('OBJ_bodies_test').max_msgs / entries >= groupsAwaitingCheckpoint.least / 2);
   });
 
   it('the streams of a run are all bounded and stored in files', () => {
