@@ -43,7 +43,6 @@ import { runSettings, UpConfig, upService, type UpRequest } from './up-config.js
 interface PreflightOptions {
   readonly request: UpRequest;
   readonly run: string;
-  readonly isNew: boolean; // false: a run that is resumed
   readonly env: Environment;
   readonly report: (line: string) => void; // receives a line before each slow step
   readonly signal: AbortSignal;
@@ -61,7 +60,7 @@ interface PreflightOptions {
 export async function preflight(
   options: PreflightOptions,
 ): Promise<{ readonly fitted: Fitted; readonly start: StartingPoint | undefined }> {
-  const { request, run, isNew, env, report, signal } = options;
+  const { request, run, env, report, signal } = options;
   const { config } = request;
   const { natsUrl, backendUrl } = config;
   checkLogLevel(env);
@@ -88,12 +87,6 @@ export async function preflight(
     );
   }
   if (examples !== undefined) {
-    const { size } = examples.train;
-    if (isNew && examples.leftOut.problems === size) {
-      throw new UserError(
-        `--data ${given.data}: each of the ${size} examples to train on asks what a held-out problem asks; give others`,
-      );
-    }
     await reportExamples(examples, report);
   }
   return { fitted, start };

@@ -69,7 +69,7 @@ export async function up(
   let start: StartingPoint | undefined;
   try {
     const found = await preflight({
-      ...{ request, run, env, isNew: resumable === undefined },
+      ...{ request, run, env },
       ...{ report: screen.note, signal: stop.stop },
     });
     start = found.start;

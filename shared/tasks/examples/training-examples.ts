@@ -59,7 +59,13 @@ export interface ExampleSource extends ExampleReading {
 export async function openExamples(data: string, source: ExampleSource): Promise<TrainingExamples> {
   if (data !== solverData) {
     const { all, digest } = await readExamples(data, source);
-    return { ...splitExamples(all, source), digest };
+    const split = splitExamples(all, source);
+    if (split.leftOut.problems === split.train.size) {
+      throw new UserError(
+        `--data ${data}: each of the ${split.train.size} examples to train on asks what a held-out problem asks; give others`,
+      );
+    }
+    return { ...split, digest };
   }
   const { dataset, heldOut = usuallyHeldOut } = source;
   const train = {

@@ -72,6 +72,13 @@ describe('a file of examples that asks held-out questions', () => {
             const lines = problems.map((problem) => lineOf(task.prompt(problem)));
             const asked = new Set(test.map(problemKey));
             const leaked = problems.filter((problem) => asked.has(problemKey(problem))).length;
+            if (leaked === lines.length) {
+              await assert.rejects(
+                open(task, test, lines),
+                /each of the \d+ examples .* give others/,
+              );
+              return;
+            }
             const { train, leftOut, uncompared } = await open(task, test, lines);
             const made = Array.from({ length: train.size }, (_, i) => train.at(i));
             assert.equal(made.length, lines.length); // each keeps its place
@@ -155,8 +162,12 @@ describe('a file of examples that asks held-out questions', () => {
     const prompt = CountdownPrompt.parse({ name: 'own', answer: 'whole', chat });
     const task = { ...(countdown.open(countdownSpec({ prompt })) as Task) };
     delete task.questionIn;
-    const asked = { role: 'user', content: 'Make 84 of 3, 7, 21.' };
-    const lines = [{ messages: [asked, { role: 'assistant', content: 'x' }] }];
+    const lines = ['Make 84 of 3, 7, 21.', 'Make 84 of 3, 7, 22.'].map((content) => ({
+      messages: [
+        { role: 'user', content },
+        { role: 'assistant', content: 'x' },
+      ],
+    }));
     const { leftOut } = await open(task, [heldOut, problemOf([1, 2], 3)], lines);
     assert.equal(leftOut.problems, 1);
   });
