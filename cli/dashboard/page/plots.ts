@@ -183,8 +183,10 @@ function pointsOf({ steps }: History, of: Line['of']): ChartPoint[] {
   return thinned(points);
 }
 
-function evalPoints({ evals }: History, rate: 'sampled' | 'greedy'): ChartPoint[] {
-  return thinned(evals.map((result) => ({ x: result.version, y: result[rate] })));
+/** By step, like the other lines: a resumed run has more versions than steps. */
+function evalPoints({ steps, evals }: History, rate: 'sampled' | 'greedy'): ChartPoint[] {
+  const stepOf = (version: number) => steps.findLast((step) => step.version <= version)?.step ?? 0;
+  return thinned(evals.map((result) => ({ x: stepOf(result.version), y: result[rate] })));
 }
 
 /** The bound on staleness, as a line: where it adapts itself, that of each step. */

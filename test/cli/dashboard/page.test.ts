@@ -4,6 +4,7 @@ import { describe, it } from 'node:test';
 import { curvesOf } from '../../../cli/dashboard/page/plots.js';
 import { livePage, reportPage, partsOf } from '../../../cli/dashboard/page/document.js';
 import { flowOf } from '../../../cli/dashboard/run/flow.js';
+import { evalResult } from '../../support/messages.js';
 import { leaseAfter, runView, sampled, snapshot, stepPoint } from '../../support/run-view.js';
 
 const hostile = '<img src=x onerror="alert(1)"></pre><script>alert(2)</script>&amp;';
@@ -46,6 +47,19 @@ describe('the page of a run', () => {
     assert.match(
       headline,
       />Solved<.*?>19\.6\u00A0%<.*?>new problems in training; rehearsal 71\.2\u00A0%</,
+    );
+  });
+
+  it('the page of a run that was resumed shows an evaluation at its step, which is less than its version', () => {
+    const steps = [1, 2, 3].map((step) => ({ ...stepPoint(step), version: step < 3 ? step : 5 }));
+    const evals = [0, 2, 5].map((version) => evalResult({ version }));
+    const curves = curvesOf({ ...state.history, steps, evals }, state.config);
+    const heldOut = curves
+      .find(({ id }) => id === 'solved')!
+      .series.find(({ name }) => name === 'held-out')!;
+    assert.deepEqual(
+      heldOut.points.map(({ x }) => x),
+      [0, 2, 3],
     );
   });
 
