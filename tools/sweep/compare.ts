@@ -51,6 +51,7 @@ export function compare(
       pairs.map(({ mine }) => mine),
       pairs.map(({ other }) => other),
     ]);
+    if (scores![0]!.length === 0) return [];
     const random = createRandom(`${seed} problems ${describe(choice)}`);
     const found = pairedDifference(scores!, base!, { ...bootstrap, random });
     const verdict = verdictOn(found.bySeeds ?? found.byProblems, margin);

@@ -9,7 +9,7 @@ import {
   type Scores,
 } from './bootstrap.js';
 import type { RunResult } from './results.js';
-import type { EvalMeasure, Measure } from './sweep-file.js';
+import { triesOf, type EvalMeasure, type Measure } from './sweep-file.js';
 
 /** A measure of one cell, over its seeds. */
 export interface Measured extends Estimate {
@@ -23,7 +23,7 @@ export interface Measured extends Estimate {
 /**
  * The value of a measure over runs that differ only in their seed.
  *
- * @returns undefined if none of them has it.
+ * @returns undefined if none of them has it, as pass@16 after 4 tries.
  */
 export function measure(
   spec: Measure,
@@ -37,6 +37,7 @@ export function measure(
     });
     if (scores.length === 0) return undefined;
     const [complete] = answeredByAll([scores]);
+    if (complete![0]!.length === 0) return undefined;
     const overSeeds = halfTInterval(complete!.map(mean));
     return {
       ...bootstrapMean(complete!, options),
@@ -77,7 +78,7 @@ export function scoresOf(
 /** [P] the score of each problem; NaN where it was not answered often enough. @param key `sampled`, `greedy` or `pass@K`. */
 export function scoresIn({ answers }: Pick<EvalResult, 'answers'>, key: string): number[] {
   const { correct, total } = key === 'greedy' ? answers.greedy : answers.sampled;
-  const tries = Number(/^pass@(\d+)$/.exec(key)?.[1] ?? 1);
+  const tries = triesOf(key);
   return correct.map((right, i) => {
     const answered = total[i]!;
     return answered < tries ? NaN : passAtK(tries, right, answered);

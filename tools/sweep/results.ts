@@ -8,6 +8,7 @@ import { makeFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
 import type { PlannedRun } from './plan.js';
+import { Settings } from './sweep-file.js';
 
 /** What is kept of a finished run. */
 export const RunResult = z.strictObject({
@@ -15,7 +16,7 @@ export const RunResult = z.strictObject({
   name: z.string(),
   choice: z.record(z.string(), z.string()),
   seed: z.int().nonnegative(),
-  settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
+  settings: Settings,
   samplesPerStep: z.int().positive(),
   modelDigest: z.string(), // of the model that the run began with
   dataDigest: z.string().optional(), // of the files of its problems and examples, if there are any
@@ -26,6 +27,7 @@ export const RunResult = z.strictObject({
   summary: z.record(z.string(), z.unknown()), // as the learner wrote it
   evals: z.array(EvalResult).min(1), // in the order of the versions
   furtherEvals: z.record(z.string(), EvalResult).default({}), // by `offbeat eval`, by name
+  furtherSettings: z.record(z.string(), Settings).default({}), // of these evaluations, by name
   steps: z.array(z.record(z.string(), z.number())), // the numbers of each line of metrics.jsonl
 });
 export type RunResult = z.infer<typeof RunResult>;

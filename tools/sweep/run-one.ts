@@ -4,6 +4,7 @@ import { rm } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { errorText } from '../../shared/base/errors.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
@@ -61,7 +62,8 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
     });
   });
   const furtherEvals: RunResult['furtherEvals'] = {};
-  for (const { name, settings } of evaluationsOf(run, further)) {
+  const evaluations = evaluationsOf(run, further);
+  for (const { name, settings } of evaluations) {
     const flags = ['eval', ...place, ...asFlags({ ...settings, json: true })];
     const lines = (await runOffbeat(run, flags, options)).trimEnd().split('\n');
     const { run: _run, step: _step, ...result } = Evaluated.parse(JSON.parse(lines.at(-1)!));
@@ -73,6 +75,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
     ...found,
     ...(dataDigest !== undefined && { dataDigest }),
     furtherEvals,
+    furtherSettings: Object.fromEntries(evaluations.map(({ name, settings }) => [name, settings])),
     seconds,
     finishedAt: new Date().toISOString(),
     machine: thisMachine(),
@@ -85,6 +88,16 @@ export function evaluationsOf(
   further: readonly FurtherEvaluation[],
 ): FurtherEvaluation[] {
   return further.filter(({ where }) => isIn(choice, where));
+}
+
+/** Whether a result has each of its further evaluations, with the settings of now. */
+export function isEvaluated(
+  result: Pick<RunResult, 'choice' | 'furtherSettings'>,
+  further: readonly FurtherEvaluation[],
+): boolean {
+  return evaluationsOf(result, further).every(({ name, settings }) =>
+    isDeepStrictEqual(result.furtherSettings[name], settings),
+  );
 }
 
 /** What `offbeat eval --json` prints. */

@@ -77,6 +77,11 @@ export const Measure = z.discriminatedUnion('from', [
 export type Measure = z.infer<typeof Measure>;
 export type EvalMeasure = Extract<Measure, { from: 'eval' }>;
 
+/** The answers to a problem that a measure needs: K of `pass@K`, else 1. */
+export function triesOf(key: EvalMeasure['key']): number {
+  return Number(/^pass@(\d+)$/.exec(key)?.[1] ?? 1);
+}
+
 const Panel = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('curve'), // against the samples trained
@@ -181,8 +186,20 @@ export const SweepFile = Shape.check(({ value, issues }) => {
   };
   const places = ['start', 'end', ...value.furtherEvaluations.map(({ name }) => name)];
   value.measures.forEach((measure, i) => {
-    if (measure.from !== 'eval' || places.includes(measure.at)) return;
-    complain(['measures', i, 'at'], `there is no evaluation ${measure.at}; ${places.join(', ')}`);
+    if (measure.from !== 'eval') return;
+    const { at, key } = measure;
+    if (!places.includes(at)) {
+      complain(['measures', i, 'at'], `there is no evaluation ${at}; ${places.join(', ')}`);
+    }
+    const further = value.furtherEvaluations.find(({ name }) => name === at);
+    const samples = further === undefined ? value.evaluation.samples : further.settings['samples'];
+    const tries = triesOf(key);
+    if (typeof samples === 'number' && tries > samples) {
+      complain(
+        ['measures', i, 'key'],
+        `${key} needs ${tries} answers, and the evaluation ${at} has ${samples}; give it more samples`,
+      );
+    }
   });
   value.furtherEvaluations.forEach(({ where }, i) => {
     needChoice(['furtherEvaluations', i, 'where'], where);

@@ -17,7 +17,7 @@ import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js'
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
 import { digestOfData, publishResult, Results, type RunResult } from './results.js';
-import { forgetWeights, evaluationsOf, RunFailed, runOne } from './run-one.js';
+import { forgetWeights, isEvaluated, RunFailed, runOne } from './run-one.js';
 import { columnsOf, readSweepFile, type Sweep } from './sweep-file.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
@@ -175,7 +175,7 @@ function timeLeft(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunR
 }
 
 /**
- * The stored results that have every evaluation, of runs that would begin with the same model and data now. Files of data that
+ * The stored results that have every evaluation with its settings of now, of runs that would begin with the same model and data now. Files of data that
  * are gone say nothing against a result.
  */
 async function finished(
@@ -191,7 +191,7 @@ async function finished(
     const path = String(run.settings['modelDir'] ?? embeddedModelPath);
     const digest = digests.get(path) ?? (await readModelDirectory(path)).digest;
     digests.set(path, digest);
-    const isWhole = evaluationsOf(run, further).every(({ name }) => name in result.furtherEvals);
+    const isWhole = isEvaluated(result, further);
     const data = await digestOfData(run.settings);
     const isSameData = data === undefined || data === result.dataDigest;
     if (result.modelDigest === digest && isSameData && isWhole) done.set(run.name, result);

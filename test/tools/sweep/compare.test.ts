@@ -29,6 +29,11 @@ describe('a measure of runs', () => {
     assert.equal(measure(pass, runs, byProblems())!.mean, 7 / 8);
   });
 
+  it('a measure of more answers than the runs have does not exist', () => {
+    const pass = measureOf({ name: 'pass', from: 'eval', key: 'pass@16' });
+    assert.equal(measure(pass, runs, byProblems()), undefined);
+  });
+
   it('a measure may be of the start or of a further evaluation, where a run has it', () => {
     const at = (place: string) =>
       measure(
@@ -94,12 +99,12 @@ describe('a comparison with lag 0', () => {
   const sweep = sweepOf();
   const [spec] = sweep.comparisons;
   const solved = measureOf({ name: 'solved', from: 'eval', key: 'sampled' });
-  const compared = (results: readonly RunResult[]) => {
+  const compared = (results: readonly RunResult[], measured = solved) => {
     const resultsOf = (choice: Choice) =>
       results.filter((run) => JSON.stringify(run.choice) === JSON.stringify(choice));
     const options = { ...bootstrap, seed: 's' };
-    if (solved.from !== 'eval') throw new Error('unreachable');
-    return compare(spec!, solved, cellsOf(sweep), resultsOf, options);
+    if (measured.from !== 'eval') throw new Error('unreachable');
+    return compare(spec!, measured, cellsOf(sweep), resultsOf, options);
   };
   const sync = { lag: '0', correction: 'cispo' };
   const late = { lag: '4', correction: 'cispo' };
@@ -136,6 +141,12 @@ describe('a comparison with lag 0', () => {
 
   it('a comparison is left out until both cells have been run', () => {
     assert.deepEqual(compared([runResult(late, 0, [1, 1, 1, 1])]), []);
+  });
+
+  it('a comparison is left out if its measure needs more answers than the runs have', () => {
+    const pass = measureOf({ name: 'pass', from: 'eval', key: 'pass@16' });
+    const both = [sync, late].map((choice) => runResult(choice, 0, [1, 1, 1, 1]));
+    assert.deepEqual(compared(both, pass), []);
   });
 
   it('a comparison is judged by the whole interval', () => {

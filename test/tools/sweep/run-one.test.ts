@@ -2,12 +2,25 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
-import { flagsOf } from '../../../tools/sweep/run-one.js';
+import { flagsOf, isEvaluated } from '../../../tools/sweep/run-one.js';
 
 describe('the flags of a run of an experiment', () => {
   it('a run of an experiment has no dashboard, unless its settings ask for one', () => {
     const dashboardWith = (settings: Record<string, boolean>) =>
       loadUpConfig(LearnerConfig, flagsOf({ settings }), {}).config.dashboard;
     assert.deepEqual([dashboardWith({}), dashboardWith({ dashboard: true })], [false, true]);
+  });
+});
+
+describe('the further evaluations of a finished run', () => {
+  const cool = { name: 'cool', settings: { temperature: 0.3 }, where: { lag: '0' } };
+  const kept = (furtherSettings: Record<string, object>) =>
+    isEvaluated({ choice: { lag: '0' }, furtherSettings } as never, [cool]);
+
+  it('a finished run is made again if a further evaluation of it is missing or has other settings now', () => {
+    assert.equal(kept({ cool: { temperature: 0.3 } }), true);
+    assert.equal(kept({ cool: { temperature: 0.5 } }), false);
+    assert.equal(kept({}), false);
+    assert.equal(isEvaluated({ choice: { lag: '4' }, furtherSettings: {} }, [cool]), true);
   });
 });

@@ -102,6 +102,19 @@ describe('the file of an experiment', () => {
     );
   });
 
+  it('the file of an experiment is refused if a measure needs more answers than its evaluation has', async () => {
+    const pass = (at: string) => [{ name: at, from: 'eval', key: 'pass@4', at }];
+    await assert.rejects(
+      read({ measures: [...sweepJson.measures, ...pass('end')] }),
+      /measures\.2\.key: pass@4 needs 4 answers, and the evaluation end has 2; give it more samples/,
+    );
+    const more = { name: 'more', settings: { samples: 3 } };
+    await assert.rejects(
+      read({ measures: [...sweepJson.measures, ...pass('more')], furtherEvaluations: [more] }),
+      /the evaluation more has 3/,
+    );
+  });
+
   it('the file of an experiment is refused if it is not JSON or does not exist', async () => {
     await writeFile(path, '{');
     await assert.rejects(readSweepFile(path, false), /cannot read the experiment in .*e\.json/);

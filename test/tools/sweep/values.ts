@@ -69,6 +69,7 @@ export function runResult(
       evalResult({ version: 4, sampled: share, answers }),
     ],
     furtherEvals: {},
+    furtherSettings: {},
     steps: [1, 2, 3, 4].map((step) => ({ step, version: step, entropy: 1 / step })),
     ...over,
   };
