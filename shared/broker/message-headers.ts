@@ -1,4 +1,4 @@
-import type { JsMsg, MsgHdrs, StoredMsg } from 'nats';
+import type { JsMsg, Msg, MsgHdrs, StoredMsg } from 'nats';
 
 /**
  * The headers of a message. nats-server forwards any bytes as headers, and the client throws at each access
@@ -8,13 +8,18 @@ export class MessageHeaders {
   readonly isMalformed: boolean; // then no header can be read
   readonly #headers: MsgHdrs | undefined;
 
-  constructor(message: Pick<JsMsg, 'headers'> | Pick<StoredMsg, 'header'>) {
+  constructor(message: Pick<JsMsg, 'headers'> | Pick<Msg, 'headers'> | Pick<StoredMsg, 'header'>) {
     try {
       this.#headers = 'header' in message ? message.header : message.headers;
       this.isMalformed = false;
     } catch {
       this.isMalformed = true;
     }
+  }
+
+  /** Whether the message has no headers at all, not even malformed ones. */
+  get isNone(): boolean {
+    return !this.isMalformed && this.#headers === undefined;
   }
 
   /** @returns undefined if the header is missing or empty. */

@@ -1,4 +1,5 @@
 import type { StoredMsg } from 'nats';
+import { MessageHeaders } from './message-headers.js';
 import { askFor, type Link, streamState } from './link.js';
 
 /**
@@ -83,8 +84,9 @@ export async function* ticks(
     wake();
   };
   const subscription = link.connection.subscribe(subject, {
-    callback: (_, { data, headers, reply }) => {
-      newest = headers === undefined && !reply ? data : undefined; // not of a server answer
+    callback: (_, message) => {
+      const isAnswer = !new MessageHeaders(message).isNone || Boolean(message.reply);
+      newest = isAnswer ? undefined : message.data;
       tick();
     },
   });

@@ -9,7 +9,7 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { encode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn } from '../support/broker.js';
+import { brokerOn, until } from '../support/broker.js';
 import { checkpoint, rolloutGroup, runConfig, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { runOffbeat } from '../support/offbeat.js';
@@ -266,6 +266,24 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       });
       await broker.link.connection.flush();
       await bury(4);
+    });
+
+    it('a reader that waits for letters goes on after one with malformed headers', async () => {
+      const stopping = new AbortController();
+      const seqs: number[] = [];
+      const reading = (async () => {
+        for await (const { seq } of broker.deadLetters.read(stopping.signal)) seqs.push(seq);
+      })();
+      const before = (await answer('list')).length;
+      await until(() => seqs.length === before);
+      const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Reason: two\nlines\r\n\r\n');
+      const fields = Object.assign(headers(), { encode: () => malformed });
+      const subject = broker.names.subjects.dead('actor', 'actor-0');
+      broker.link.connection.publish(subject, new Uint8Array(), { headers: fields });
+      await bury(5);
+      await until(() => seqs.length === before + 2);
+      stopping.abort();
+      await reading;
     });
 
     it('dead-letters lists and shows the readable parts of damaged letters and names the missing ones', async () => {
