@@ -28,6 +28,8 @@ export interface HeldTickets {
 export interface TicketWatchOptions {
   /** Attempts that are issued and not answered yet. */
   readonly awaited: () => readonly Attempt[];
+  /** Whether a ticket that is not awaited needs no answer any more, so that its place in the queue is only in the way. */
+  readonly isOver: (ticket: Attempt) => boolean;
   /** Reads the queue of tickets; undefined if the server does not answer. */
   readonly poll: () => Promise<TicketQueueState | undefined>;
   /** Starts to follow the tickets that have left their queue through the later queues. */
@@ -58,12 +60,16 @@ export interface TicketWatchOptions {
  * - **Overdue** tickets are held too long, by an actor whose decoder hangs or one that keeps extending its ack
  *   wait. Time counts from the first delivery, so a ticket that waits for an actor has no limit.
  *
+ * - **Left over** tickets need no answer any more, but an actor keeps them in the queue, as by an answer and then a request for
+ *   redelivery in years. They are withdrawn after the same time.
+ *
  * Each ticket is checked by itself, so a held ticket does not hide the loss of another.
  */
 export class TicketWatch {
   readonly #options: TicketWatchOptions;
   readonly #open = new Map<string, OpenTicket>(); // by readable ticket id
   readonly #withdrawn = new Map<string, number>(); // seconds at which each was leased, by message id; oldest first
+  #leftOver = new Map<number, number>(); // seconds that each has been so, by its number in the queue
   #polledAt: number | undefined;
   #suspected: readonly Attempt[] = [];
   #missing: readonly Attempt[] = [];
@@ -109,6 +115,7 @@ export class TicketWatch {
       onLost(ticket);
     }
     await this.#findOverdue(before, queue, elapsed);
+    await this.#withdrawLeftOver(before, queue, elapsed);
     await this.#findLost(before, queue);
   }
 
@@ -147,6 +154,22 @@ export class TicketWatch {
       onHeld({ tickets: late.length, withdrawn, longestSeconds, limitSeconds: limit });
     }
     onPoll?.(longestSeconds);
+  }
+
+  async #withdrawLeftOver(
+    awaited: readonly Attempt[],
+    { tickets }: TicketQueueState,
+    elapsed: number,
+  ): Promise<void> {
+    const { isOver, holdTimes, withdraw } = this.#options;
+    const ids = new Set(awaited.map(messageIdOf));
+    const before = this.#leftOver;
+    this.#leftOver = new Map();
+    for (const { seq, ticket, isTaken } of tickets) {
+      if (!isTaken || ids.has(messageIdOf(ticket)) || !isOver(ticket)) continue;
+      const seconds = (before.get(seq) ?? 0) + elapsed;
+      if (seconds <= holdTimes.limit || !(await withdraw(seq))) this.#leftOver.set(seq, seconds);
+    }
   }
 
   async #findLost(before: readonly Attempt[], queue: TicketQueueState): Promise<void> {

@@ -86,6 +86,7 @@ export class FlowModel {
     };
     this.#watch = new TicketWatch({
       awaited: () => this.awaited.map(attemptOf),
+      isOver: () => false,
       poll: () =>
         answer(() => {
           const { deliveredTo } = tickets.state;

@@ -33,6 +33,7 @@ describe('the ticket watch in a simulated fleet', () => {
 /** A watch whose clock and queue the test moves by hand. */
 class Bench {
   awaited: Attempt[] = [];
+  over: Attempt[] = [];
   queue: TicketQueueState = { tickets: [], isWhole: true };
   seconds = 0;
   hasActors = true;
@@ -44,6 +45,7 @@ class Bench {
   constructor(readonly holdTimes = new HoldTimes({ fixedSeconds: 10, leaseSeconds: 1 })) {
     this.watch = new TicketWatch({
       awaited: () => this.awaited,
+      isOver: (ticket) => this.over.some(({ ticketId }) => ticketId === ticket.ticketId),
       poll: () => Promise.resolve(this.queue),
       pass: () => ({ isOver: () => Promise.resolve(true), heldLong: [] }),
       withdraw: (seq) => {
@@ -85,6 +87,31 @@ describe('the ticket watch with a limit of ten seconds', () => {
     assert.deepEqual(bench.events, []);
     await bench.poll(1);
     assert.deepEqual(bench.events, ['withdraw 1', 'train-00000000.0 overdue', '1 held']);
+  });
+
+  it('a ticket that an actor keeps in the queue is withdrawn though it needs no answer any more', async () => {
+    const bench = new Bench();
+    bench.awaited = [second];
+    bench.over = [first];
+    bench.queue = {
+      tickets: [
+        { seq: 1, ticket: first, isTaken: true },
+        { seq: 2, ticket: second, isTaken: false },
+      ],
+      isWhole: true,
+    };
+    await bench.poll(6);
+    assert.deepEqual(bench.events, []);
+    await bench.poll(1);
+    assert.deepEqual(bench.events, ['withdraw 1']);
+  });
+
+  it('a ticket in the queue that may still be issued again is left there', async () => {
+    const bench = new Bench();
+    bench.awaited = [second];
+    bench.queue = { tickets: [{ seq: 1, ticket: first, isTaken: true }], isWhole: true };
+    await bench.poll(20);
+    assert(!bench.events.includes('withdraw 1'), bench.events.join());
   });
 
   it('hold time does not grow while no actor is live, or while the learner itself stalls', async () => {
