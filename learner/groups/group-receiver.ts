@@ -62,7 +62,7 @@ export interface GroupReceiverOptions {
 /** Enough for thousands of short groups, and little beside what a learner takes anyway. */
 const usualEarlyBytes = 128 * 2 ** 20;
 
-/** Of these only the actor is to blame, so its ticket goes to another. */
+/** Only the actor is to blame for these, so the ticket goes to another. */
 const actorsFaults: ReadonlySet<string> = new Set<RefusalReason>([
   'impossible_logprobs',
   'wrong_canary',
@@ -83,9 +83,9 @@ export class GroupReceiver {
   }
 
   /**
-   * Resolves when another group should be received. After a crash the queue may hold everything since the last checkpoint, groups of
-   * tickets that are issued only in many steps. While many of them are in memory and none that is needed now is missing, the others
-   * stay in the queue.
+   * Resolves when another group should be received. After a crash the queue may hold groups whose tickets are
+   * issued only many steps later. While those in memory exceed `maxEarlyBytes` and no issued ticket awaits its group, the
+   * rest stay in the queue.
    */
   async ready(signal: AbortSignal): Promise<void> {
     const { admission, changes, maxEarlyBytes = usualEarlyBytes } = this.#options;
@@ -160,6 +160,9 @@ export class GroupReceiver {
     const { ticket, actor } = scored.group;
     const isActorsFault = actorsFaults.has(reason);
     const entry = order === undefined ? undefined : admission.table.entry(order);
+    // After a power failure versions may have been made again with the numbers of lost ones: groups from before then show
+    // the lost ones, which is no actor's fault.
+    const isFromBefore = reason === 'wrong_canary' && entry?.issuedAtVersion === undefined;
     // A refused first attempt leaves its ticket alone once the second attempt was issued.
     if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
       if (isActorsFault) admission.table.retryOrEnd(entry.order, ticket.attempt);
@@ -171,7 +174,7 @@ export class GroupReceiver {
     unacked.forget(seq);
     await delivery.dead(reason, actor);
     changes.notify();
-    if (isActorsFault) await audit.refused(actor, admission.version);
+    if (isActorsFault && !isFromBefore) await audit.refused(actor, admission.version);
   }
 
   /** Processes what arrived for an attempt before it entered the table. */
@@ -238,6 +241,13 @@ export class GroupReceiver {
       .entries()
       .filter(({ state }) => state === 'issued')
       .map(({ order, attempt }) => ({ ticketId: tickets.at(order, attempt).ticketId, attempt }));
+  }
+
+  /** Whether a ticket needs no answer any more, in this attempt. @param order of the ticket, if it is one of the run. */
+  isOver({ attempt }: Attempt, order: number | undefined): boolean {
+    if (order === undefined) return false;
+    const { table } = this.#options.admission;
+    return table.isConsumed(order) || (table.entry(order)?.attempt ?? 0) > attempt;
   }
 
   /** Marks an awaited ticket that is in no queue as dead, so that another one replaces it. */

@@ -64,11 +64,12 @@ export class SessionQueues {
   handleEvaluations(evaluator: Evaluator): void {
     const { receiver, tickets } = this.#parts;
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
-    const receive = (scored: ScoredGroup): void => {
+    const receive = (scored: ScoredGroup): boolean => {
       this.#noteAnswer(scored);
       const { group } = scored;
-      this.#options.meter.evaluated(tokenCount(group), group.promptTokens.length);
-      evaluator.receive(scored);
+      const counts = evaluator.receive(scored);
+      if (counts) this.#options.meter.evaluated(tokenCount(group), group.promptTokens.length);
+      return counts;
     };
     this.#session.start((signal) =>
       receiveAnswers(this.#broker, { receive }, { signal, log: this.#log }),
@@ -86,6 +87,7 @@ export class SessionQueues {
         {
           split: 'eval',
           awaited: () => evaluator.awaited,
+          isOver: () => true,
           held: () => 0,
           holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {
@@ -141,6 +143,7 @@ export class SessionQueues {
         {
           split: 'train',
           awaited: () => receiver.awaited,
+          isOver: (ticket) => receiver.isOver(ticket, tickets.orderOf(ticket)),
           held: () => unacked.size,
           holdTimes,
           onLost: (ticket) => {

@@ -118,14 +118,15 @@ export class Evaluator {
   /**
    * Records a scored group; ignores groups of an evaluation that a crash ended.
    *
+   * @returns whether it counts.
    * @throws {PermanentError} if it does not answer its ticket. Its message is then given up and
    *   `recordDeath` is called.
    */
-  receive({ group, scores }: ScoredGroup): void {
+  receive({ group, scores }: ScoredGroup): boolean {
     const { ticketId } = group.ticket;
     const running = this.#running;
     const expected = running?.open.get(ticketId);
-    if (running === undefined || expected === undefined) return;
+    if (running === undefined || expected === undefined) return false;
     const altered = alteredFields(group.ticket, expected.ticket);
     if (altered.length > 0) {
       throw new PermanentError(`${ticketId} was issued with other ${altered.join(', ')}`);
@@ -145,6 +146,7 @@ export class Evaluator {
     answers.total[expected.problem]! += scores.length;
     answers.correct[expected.problem]! += scores.filter(({ isCorrect }) => isCorrect).length;
     this.#close(running, ticketId);
+    return true;
   }
 
   /** Continues the evaluation without a ticket whose message was given up. */

@@ -537,6 +537,25 @@ describe('the group receiver of a learner restored with two tickets issued', () 
     assert.deepEqual(bench.settled, ['2 dead altered_ticket']); // no learner issued it that late
   });
 
+  it('no actor is to blame if the canary of a group from before the crash is another, as of a version that was lost', async () => {
+    bench.certificates.add({ version: 3, canary });
+    const withLost = (order: number) => {
+      const scored = bench.group(order);
+      scored.group.certificate = {
+        engine: 'x',
+        arithmetic: 'fp32',
+        canaries: [[3, 'e'.repeat(64)]],
+      };
+      for (const rollout of scored.group.rollouts) rollout.versions = [[3, rollout.tokens.length]];
+      return scored;
+    };
+    await bench.deliver(withLost(0));
+    assert.deepEqual([bench.settled, bench.accused], [['1 dead wrong_canary'], []]);
+    await bench.issue(); // by this learner
+    await bench.deliver(withLost(3));
+    assert.deepEqual(bench.accused, ['actor-0']);
+  });
+
   it('a ticket that died before the crash is not published again', async () => {
     bench.receiver.recordDeath(2, 0, {
       stage: 'actor',
