@@ -1,4 +1,5 @@
 import { errorText } from '../../shared/base/errors.js';
+import { Allowance } from '../../shared/broker/allowance.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { ActorLease, CanaryRefusal } from '../../shared/wire/actor-lease.js';
@@ -9,6 +10,8 @@ import type { ActorLease, CanaryRefusal } from '../../shared/wire/actor-lease.js
  */
 export class RefusalReports {
   readonly #reported = new Map<string, number>(); // version by actor and server
+  /** An actor's lease may claim anything, and the log of events must keep what matters. */
+  readonly #allowance = new Allowance({ atOnce: 64, perHour: 60 });
 
   constructor(
     private readonly events: Pick<Broker['events'], 'emit'>,
@@ -30,7 +33,7 @@ export class RefusalReports {
     { attempts: _attempts, ...finding }: CanaryRefusal,
   ): Promise<void> {
     const key = `${by.actor} ${by.engine ?? ''}`;
-    if (this.#reported.get(key) === finding.version) return;
+    if (this.#reported.get(key) === finding.version || !this.#allowance.take(by.actor)) return;
     this.#reported.set(key, finding.version);
     const what = by.engine === undefined ? 'actor' : 'engine';
     this.log.error({ ...by, ...finding }, `${what} does not reproduce the policy`);

@@ -1,4 +1,5 @@
 import { errorText } from '../base/errors.js';
+import { WireError } from '../wire/codec.js';
 import { ActorLease } from '../wire/actor-lease.js';
 import { KeyValue } from './key-value.js';
 import type { Link } from './link.js';
@@ -24,7 +25,10 @@ export class ActorLeases {
     for (const key of await this.#bucket.keys()) {
       try {
         const entry = await this.#bucket.get(ActorLease, key);
-        if (entry !== undefined) leases.push(entry.value);
+        if (entry === undefined) continue;
+        const { actor } = entry.value;
+        if (nameToken(actor) !== key) throw new WireError(`it is the lease of ${actor}`);
+        leases.push(entry.value);
       } catch (caught) {
         this.#link.log.warn(
           { actor: key, reason: errorText(caught) },

@@ -5,6 +5,9 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { brokerOn, until } from '../support/broker.js';
+import { nameToken } from '../../shared/broker/names.js';
+import { ActorLease } from '../../shared/wire/actor-lease.js';
+import { encode } from '../../shared/wire/codec.js';
 import { actorLease, checkpoint, runConfig } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 
@@ -372,6 +375,9 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     await broker.actors.renew(lease);
     await broker.actors.renew({ ...lease, version: 2, lastSeenAt: 2 });
     await broker.actors.renew({ ...lease, actor: 'pod/1' });
+    // An actor may write only its own entry, and in it any name.
+    const forged = encode(ActorLease, { ...lease, actor: 'pod-2' });
+    await broker.link.connection.request(`$KV.actors_test.${nameToken('pod-3')}`, forged);
     const leases = await broker.actors.list();
     assert.deepEqual(
       leases.map(({ actor, version }) => [actor, version]).toSorted(),

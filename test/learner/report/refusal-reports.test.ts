@@ -31,6 +31,17 @@ describe('the reports of refused versions', () => {
     assert.deepEqual(told, [event, { ...event, version: 4 }]);
   });
 
+  it('an actor that claims a new refusal with each lease does not fill the log of events', async () => {
+    const actors: string[] = [];
+    const emit = (event: RunEvent) =>
+      Promise.resolve(void (event.kind === 'refusal' && actors.push(event.actor)));
+    const reports = new RefusalReports({ emit }, silent);
+    for (let version = 0; version < 200; version++) await reports.report([leaseWith(version, 1)]);
+    assert(actors.length >= 64 && actors.length < 70, String(actors.length));
+    await reports.report([{ ...leaseWith(3, 1), actor: 'b' }]);
+    assert.equal(actors.at(-1), 'b');
+  });
+
   it('an actor and its servers are reported apart, and again if the event was lost', async () => {
     const events: RunEvent[] = [];
     let isAway = true;
