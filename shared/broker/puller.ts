@@ -100,7 +100,10 @@ export class Puller {
     try {
       while (this.#lanes.length > 0 && !this.#isStopping()) {
         for await (const message of this.#fetch(() => this.#lanes.length)) {
-          this.#lanes.shift()!.resolve(message);
+          // After a reconnect the server may send what two requests have asked for.
+          const lane = this.#lanes.shift();
+          if (lane === undefined) message.nak();
+          else lane.resolve(message);
         }
       }
       for (const { resolve } of this.#lanes.splice(0)) resolve(undefined);

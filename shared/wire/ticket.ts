@@ -17,7 +17,7 @@ export const maxGroupSize = 4_096;
 /** The permission to sample one group. The number of outstanding ones bounds the staleness (`shared/rl/capacity.ts`). */
 export const Ticket = z.strictObject({
   v: z.literal(1), // wire version: bump it when an older reader would misread the message
-  ticketId: z.string().min(1).max(128), // unique in the run and unguessable, see TicketIds
+  ticketId: z.string().regex(/^[!-~]{1,128}$/, 'expected 1 to 128 printable ASCII characters'), // unique in the run and unguessable, see TicketIds; part of headers
   order: z.int().nonnegative(), // position in the run's sequence of tickets; lower orders are sampled first
   problemId: z.string().min(1).max(256),
   split: Split,
