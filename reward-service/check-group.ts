@@ -91,6 +91,12 @@ export function requireOwnSubject(group: RolloutGroup, subject: string, expected
   );
 }
 
+/** What a rollout's tokens may be. */
+export interface TokenBounds {
+  readonly vocabSize: number;
+  readonly eosTokenIds: readonly number[]; // those that end a sequence: what follows would be trained on and not scored
+}
+
 /**
  * Checks that the group answers its ticket, as far as the message shows it.
  *
@@ -100,7 +106,7 @@ export function requireOwnSubject(group: RolloutGroup, subject: string, expected
 export function requireAnswerToTicket(
   group: RolloutGroup,
   promptTokens: Int32Array,
-  vocabSize: number,
+  { vocabSize, eosTokenIds }: TokenBounds,
 ): void {
   const { ticket } = group;
   if (!sameTokens(group.promptTokens, promptTokens)) {
@@ -111,7 +117,7 @@ export function requireAnswerToTicket(
     );
   }
   for (const [i, rollout] of group.rollouts.entries()) {
-    const complaint = complaintAbout(rollout, ticket, vocabSize);
+    const complaint = complaintAbout(rollout, ticket, { vocabSize, eosTokenIds });
     if (complaint !== undefined) {
       const [reason, detail] = complaint;
       throw new GroupRefused(reason, `rollout ${i} of ticket ${ticket.ticketId} ${detail}`);
@@ -122,7 +128,7 @@ export function requireAnswerToTicket(
 function complaintAbout(
   { tokens, versions }: Rollout,
   { samplingParams: { maxTokens }, issuedAtVersion, pinnedVersion }: Ticket,
-  vocabSize: number,
+  { vocabSize, eosTokenIds }: TokenBounds,
 ): [RefusalReason, string] | undefined {
   if (tokens.length > maxTokens) {
     return ['wrong_length', `has ${tokens.length} tokens; the ticket allows ${maxTokens}`];
@@ -130,6 +136,10 @@ function complaintAbout(
   const foreign = tokens.find((token) => token >= vocabSize);
   if (foreign !== undefined) {
     return ['wrong_token', `has token ${foreign}; the vocabulary has ${vocabSize}`];
+  }
+  const end = tokens.findIndex((token) => eosTokenIds.includes(token));
+  if (end !== -1 && end < tokens.length - 1) {
+    return ['wrong_length', `goes on after token ${end}, which ends the sequence`];
   }
   const used = versions.map(([version]) => version);
   const old = used.find((version) => version < issuedAtVersion);

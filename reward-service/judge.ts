@@ -65,7 +65,10 @@ export function createJudge(
     scoreGroup(group) {
       const problem = problemOfTicket(problems, group.ticket);
       requireTicketOfRun(group.ticket, run);
-      requireAnswerToTicket(group, promptTokens(task.prompt(problem), tokenizer), vocabSize);
+      requireAnswerToTicket(group, promptTokens(task.prompt(problem), tokenizer), {
+        vocabSize,
+        eosTokenIds: tokenizer.eosTokenIds,
+      });
       return group.rollouts.map(({ tokens }) => task.score(problem, completionText(tokens)));
     },
   };

@@ -47,14 +47,6 @@ describe('the judge of a run', () => {
     assert.equal(judge.scoreGroup(group)[0]!.reward, 1);
   });
 
-  it('the judge ignores tokens after the end of the sequence', () => {
-    const group = answers(tokenizer, ['(7-3)*21', '3']);
-    const { tokens } = group.rollouts[0]!;
-    const longer = Int32Array.of(...tokens, ...tokenizer.encode('+1'));
-    const [score] = judge.scoreGroup(withRollout(group, { tokens: longer }));
-    assert.equal(score!.reason, 'correct');
-  });
-
   it('the judge scores a text with other rewards or another prompt on request', () => {
     const reward = { formatScore: 0.1, shaping: 'continuous' };
     assert.equal(judge.task().score(trained, '3*21+7').exactReward, '1/10');
@@ -115,6 +107,13 @@ describe('a group that does not answer its ticket is refused', () => {
   it('a group is refused for more tokens than the ticket allows', () => {
     const samplingParams = { temperature: 1, maxTokens: 8, seed: 7 };
     refused(group({ samplingParams }), 'wrong_length', /rollout 0 .* has 9 tokens; .* allows 8/);
+  });
+
+  it('a group is refused for tokens after the end of a sequence, which would be trained on and not scored', () => {
+    const { tokens } = group().rollouts[0]!;
+    const longer = Int32Array.of(...tokens, ...tokenizer.encode('+1'));
+    const message = /rollout 0 .* goes on after token 8, which ends the sequence/;
+    refused(withRollout(group(), { tokens: longer }), 'wrong_length', message);
   });
 
   it('a group is refused for a token outside the vocabulary', () => {
