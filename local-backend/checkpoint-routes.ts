@@ -1,6 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { pack } from 'tar-stream';
 import { z } from 'zod';
 import type { Reply } from '../shared/service/http-server.js';
@@ -176,13 +177,29 @@ export function checkpointRoutes(
 
 const noContent: Reply = { status: 204, headers: {}, body: '' };
 
-/** Deletes the checkpoints whose time is over. @param now in ms since the epoch. */
+/**
+ * Deletes the checkpoints whose time is over.
+ *
+ * @param now in ms since the epoch.
+ * @throws the first failure, after all others have been tried.
+ */
 export async function deleteExpired(
   store: CheckpointStore,
   samplers: Pick<SamplingSessions, 'closeFor'>,
   now: number,
 ): Promise<void> {
-  for (const saved of store.expired(now)) await deleteCheckpoint(store, samplers, pathOf(saved));
+  const failures: unknown[] = [];
+  for (const path of store.expired(now).map(pathOf)) {
+    // While others were deleted, its time may have been changed, or it may have been saved again.
+    const isStillOver = store.expired(now).some((saved) => isDeepStrictEqual(pathOf(saved), path));
+    if (!isStillOver) continue;
+    try {
+      await deleteCheckpoint(store, samplers, path);
+    } catch (caught) {
+      failures.push(caught);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
 }
 
 /** No sampling session outlives the checkpoint, whose name is free before its files are deleted. */

@@ -111,7 +111,7 @@ const optimizerFile = 'optimizer/optimizer.safetensors';
  */
 export class CheckpointStore {
   readonly #byPath = new Map<string, CheckpointMetadata>();
-  readonly #lastWrites = new Map<string, Promise<void>>(); // by path, while one is in progress
+  readonly #lastUses = new Map<string, Promise<unknown>>(); // by path, while one is in progress
 
   private constructor(
     private readonly root: string,
@@ -206,19 +206,21 @@ export class CheckpointStore {
   }
 
   /** @throws {ApiError} 404 */
-  async read(path: TinkerPath): Promise<CheckpointFiles> {
-    this.get(path);
-    const read = (file: string) => readFile(join(this.#folder(path), file));
-    const [adapter, adapterConfig, optimizer] = await Promise.all([
-      read(adapterFile),
-      read(adapterConfigFile),
-      read(optimizerFile).catch(skipMissing),
-    ]);
-    return {
-      adapter,
-      adapterConfig: adapterConfig.toString('utf8'),
-      ...(optimizer instanceof Uint8Array && { optimizer }),
-    };
+  read(path: TinkerPath): Promise<CheckpointFiles> {
+    return this.#inTurn(path, async () => {
+      this.get(path);
+      const read = (file: string) => readFile(join(this.#folder(path), file));
+      const [adapter, adapterConfig, optimizer] = await Promise.all([
+        read(adapterFile),
+        read(adapterConfigFile),
+        read(optimizerFile).catch(skipMissing),
+      ]);
+      return {
+        adapter,
+        adapterConfig: adapterConfig.toString('utf8'),
+        ...(optimizer instanceof Uint8Array && { optimizer }),
+      };
+    });
   }
 
   /** Copies a checkpoint into a run of its own, under the same name. @throws {ApiError} 404 */
@@ -251,23 +253,31 @@ export class CheckpointStore {
   /** @throws {ApiError} 404 */
   async delete(path: TinkerPath): Promise<void> {
     this.get(path);
-    try {
-      await removeFolder(this.#folder(path));
-    } finally {
-      if (!existsSync(this.#folder(path))) this.#byPath.delete(formatTinkerPath(path));
-    }
+    await this.#inTurn(path, async () => {
+      this.get(path);
+      const folder = this.#folder(path);
+      const forget = () => this.#byPath.delete(formatTinkerPath(path));
+      try {
+        await removeFolder(folder, forget);
+      } finally {
+        if (!existsSync(folder)) forget();
+      }
+    });
   }
 
-  /** Writes one after another to a path: changed metadata must not be those of a checkpoint that was replaced meanwhile. */
-  async #inTurn(path: TinkerPath, write: () => Promise<void>): Promise<void> {
+  /**
+   * Does one thing after another with a path: nothing reads or deletes files that are being replaced, and changed metadata are
+   * those of the checkpoint that is there.
+   */
+  async #inTurn<T>(path: TinkerPath, work: () => Promise<T>): Promise<T> {
     const key = formatTinkerPath(path);
-    const writing = (this.#lastWrites.get(key) ?? Promise.resolve()).then(write);
-    const ended = writing.catch(() => undefined);
-    this.#lastWrites.set(key, ended);
+    const working = (this.#lastUses.get(key) ?? Promise.resolve()).then(work);
+    const ended = working.catch(() => undefined);
+    this.#lastUses.set(key, ended);
     try {
-      await writing;
+      return await working;
     } finally {
-      if (this.#lastWrites.get(key) === ended) this.#lastWrites.delete(key);
+      if (this.#lastUses.get(key) === ended) this.#lastUses.delete(key);
     }
   }
 

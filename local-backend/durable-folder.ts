@@ -41,7 +41,12 @@ export async function writeFolder(
     for (const path of [...folders, temporary]) await syncFolder(path);
     const old = join(parent, `${replaced}${randomUUID()}.${name}`);
     if (existsSync(folder)) await rename(folder, old);
-    await rename(temporary, folder);
+    try {
+      await rename(temporary, folder);
+    } catch (error) {
+      if (existsSync(old)) await rename(old, folder);
+      throw error;
+    }
     await syncFolder(parent);
     await rm(old, { recursive: true, force: true });
   } catch (error) {
@@ -50,10 +55,15 @@ export async function writeFolder(
   }
 }
 
-/** Removes a folder atomically: renames it first, then deletes its files. */
-export async function removeFolder(folder: string): Promise<void> {
+/**
+ * Removes a folder atomically: renames it first, then deletes its files.
+ *
+ * @param isGone is called between the two.
+ */
+export async function removeFolder(folder: string, isGone: () => void): Promise<void> {
   const renamed = join(dirname(folder), `${unfinished}${randomUUID()}`);
   await rename(folder, renamed);
+  isGone();
   await rm(renamed, { recursive: true, force: true });
 }
 

@@ -11,7 +11,7 @@ import { timed } from './operation-result.js';
 import type { SampleJob, SamplingCalls } from './sampling-worker.js';
 import type { Scores, ScoringJob } from './scored-texts.js';
 import type { TrainingCalls } from './training-worker.js';
-import { assertFits, type ServedModel } from './served-model.js';
+import { assertFits, leastTemperature, type ServedModel } from './served-model.js';
 
 const defaultMaxTokens = 16; // TuFT's
 const maxSamples = 4096; // decoded in parts, see SamplingQueue
@@ -47,6 +47,11 @@ export function planSample(
     'logprobs would be those of a truncated distribution, which cannot be trained on';
   if (params.top_k > 0 && params.top_k < vocabSize) {
     throw badRequest(`sampling_params.top_k is ${params.top_k}: ${truncates}; send -1`);
+  }
+  if (params.temperature > 0 && params.temperature < leastTemperature) {
+    throw badRequest(
+      `sampling_params.temperature is ${params.temperature}; at least ${leastTemperature}, or 0 for greedy sampling`,
+    );
   }
   if (params.top_p < 1) {
     throw badRequest(`sampling_params.top_p is ${params.top_p}: ${truncates}; send 1`);
@@ -248,12 +253,39 @@ export class ScoringQueue {
     return this.#queue.depth;
   }
 
-  /** @returns the scores of each text. */
-  score(request: ScoringJob): Promise<Scores[]> {
-    const scores = this.#queue.add(request);
-    setTimeout(() => void this.#queue.serve(), gatherMs);
+  /**
+   * Scores many texts in parts, one after another, so that training has its turn in between.
+   *
+   * @param signal aborts the parts that still wait.
+   * @returns the scores of each text.
+   * @throws {PermanentError} when `signal` aborts.
+   */
+  async score(request: ScoringJob, signal: AbortSignal): Promise<Scores[]> {
+    const scores: Scores[] = [];
+    for (const texts of partsOf(request.texts)) {
+      if (signal.aborted) throw new PermanentError('the request was cancelled');
+      const part = this.#queue.add({ ...request, texts });
+      setTimeout(() => void this.#queue.serve(), gatherMs);
+      scores.push(...(await part));
+    }
     return scores;
   }
+}
+
+/** Texts in parts that one call may score: of at most `maxScoredTokens`, or of a single text. */
+function partsOf(texts: ScoringJob['texts']): ScoringJob['texts'][] {
+  const parts: ScoringJob['texts'][number][][] = [];
+  let width = 0;
+  for (const text of texts) {
+    const part = parts.at(-1);
+    width = Math.max(width, text.tokens.length);
+    if (part !== undefined && (part.length + 1) * width <= maxScoredTokens) part.push(text);
+    else {
+      parts.push([text]);
+      width = text.tokens.length;
+    }
+  }
+  return parts;
 }
 
 /** The seed of a later part, which must not repeat the first. */

@@ -202,7 +202,7 @@ export class SamplingSessions {
     const { temperature, wantsPrompt, firstScored, topPrompt, topSampled } = questions;
     const score = (texts: readonly Int32Array[], from: number, k: number): Promise<Scores[]> => {
       const parts = texts.map((tokens) => ({ tokens, from }));
-      return this.#scoring.score({ adapter, texts: parts, k, temperature });
+      return this.#scoring.score({ adapter, texts: parts, k, temperature }, signal);
     };
     // Scores come first: a request for logprobs alone has a token drawn as well, and requests that were scored together draw together.
     const [ofPrompt] =

@@ -2,6 +2,9 @@ import { PermanentError } from '../shared/base/errors.js';
 import type { ModelDirectory } from '../shared/model/model-directory.js';
 import { notFound } from './http-api.js';
 
+/** Below it, logits divided by it would not be finite in float32. */
+export const leastTemperature = 1e-6;
+
 /** The only base model of this backend, and the name by which clients request it. */
 export interface ServedModel {
   readonly name: string;

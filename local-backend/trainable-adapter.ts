@@ -8,6 +8,7 @@ import {
   type Gradients,
   type Moments,
 } from '../shared/model/adamw.js';
+import { leastTemperature } from './served-model.js';
 import { type Adapter, decodeAdapter, encodeAdapter } from '../shared/model/lora.js';
 import type { Trainer } from '../shared/model/trainer.js';
 import type { AdamParams } from '../shared/rl/adam-params.js';
@@ -262,8 +263,10 @@ function checkLossConfig(loss: ServedLoss, config: Readonly<Record<string, numbe
     }
   }
   const { temperature = 1 } = config;
-  if (temperature <= 0) {
-    throw new PermanentError(`loss_fn_config: temperature is ${temperature}, expected more than 0`);
+  if (temperature < leastTemperature) {
+    throw new PermanentError(
+      `loss_fn_config: temperature is ${temperature}, expected at least ${leastTemperature}`,
+    );
   }
   if (loss === 'custom') return;
   const { low, high } =
@@ -294,6 +297,10 @@ function areFinite(values: Float32Array): boolean {
   return values.every(Number.isFinite);
 }
 
+/** The weights are not to blame: the logprobs are finite. */
 function assertFiniteLoss({ lossSum }: PassResult): void {
-  if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
+  if (Number.isFinite(lossSum)) return;
+  throw new PermanentError(
+    `the loss is ${lossSum}, not finite: logprobs that are far from those of the model, or too large advantages or weights`,
+  );
 }

@@ -1,4 +1,12 @@
-import { axisOf, gathered, placesOf, reshaped, sizeOf, type Tensor } from './tensor.js';
+import {
+  axisOf,
+  checkedSize,
+  gathered,
+  placesOf,
+  reshaped,
+  sizeOf,
+  type Tensor,
+} from './tensor.js';
 import { isList, isTensor, type Value } from './values.js';
 
 /**
@@ -105,6 +113,7 @@ function picked(object: Tensor, index: Tensor): Tensor {
 const trueAt = ({ data }: Tensor) => Array.from(data.keys()).filter((i) => data[i] !== 0);
 
 function rows(object: Tensor, chosen: readonly number[]): Tensor {
+  checkedSize([chosen.length, ...object.shape.slice(1)]);
   const inner = sizeOf(object.shape.slice(1));
   const from = chosen.flatMap((row) => Array.from({ length: inner }, (_, i) => row * inner + i));
   return gathered(object, [chosen.length, ...object.shape.slice(1)], Int32Array.from(from));

@@ -298,7 +298,8 @@ export function placesOf(
   return places;
 }
 
-function checkedSize(shape: readonly number[]): number {
+/** @throws {RangeError} for too many elements. */
+export function checkedSize(shape: readonly number[]): number {
   const size = sizeOf(shape);
   if (size <= maxElements) return size;
   throw new RangeError(

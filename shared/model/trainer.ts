@@ -1,7 +1,7 @@
 import { PermanentError } from '../base/errors.js';
 import { remembered } from '../base/remembered.js';
 import { checkData, checkInputs, type Datum } from '../rl/datum.js';
-import { losses, lossSettings, type LossInput, type LossName } from '../rl/losses.js';
+import { losses, lossSettings, type LossName } from '../rl/losses.js';
 import type { Gradients } from './adamw.js';
 import {
   batchByLength,
@@ -113,7 +113,7 @@ export class Trainer {
     )) {
       const packed = batch.map((index) => rows[index]!);
       const rowLength = Math.max(...packed.map(({ length }) => length));
-      const feeds = packedFeeds(packed, rowLength, data, losses[name].inputs);
+      const feeds = packedFeeds(packed, rowLength, data, name);
       const outputs = await session.run({ ...constants, ...feeds });
       lossSum += floatOutput(outputs, 'loss')[0]!;
       const found = floatOutput(outputs, 'current_logprobs');
@@ -207,8 +207,9 @@ function packedFeeds(
   rows: readonly PackedRow[],
   rowLength: number, // padded
   data: readonly Datum[],
-  inputs: readonly LossInput[],
+  name: LossName,
 ): Feeds {
+  const { inputs, scaledBy } = losses[name];
   const dims = [rows.length, rowLength];
   const integerFeed = (of: (datum: Datum) => Int32Array) => {
     const columns = data.map(of);
@@ -244,8 +245,22 @@ function packedFeeds(
     positions: integers(positions, dims),
     mask: floats(mask, dims),
     attention_bias: floats(bias, [rows.length, 1, 1, rowLength, rowLength]),
-    ...Object.fromEntries(inputs.map((key) => [key, floatFeed((datum) => datum.inputs[key]!)])),
+    ...Object.fromEntries(
+      inputs.map((key) => [
+        key,
+        floatFeed(({ inputs }) =>
+          key === 'logprobs' && scaledBy !== undefined
+            ? zeroWhere(inputs[scaledBy]!, inputs[key]!)
+            : inputs[key]!,
+        ),
+      ]),
+    ),
   };
+}
+
+/** Where the loss is scaled by 0, a ratio of ∞ would make it NaN; the logprob there does not matter. */
+function zeroWhere(scale: Float32Array, logprobs: Float32Array): Float32Array {
+  return logprobs.map((logprob, i) => (scale[i] === 0 ? 0 : logprob));
 }
 
 /** Adds one batch's gradient to the sum. */

@@ -11,6 +11,7 @@ import {
   formatTinkerPath,
   nextAutomaticName,
 } from '../../local-backend/checkpoint-store.js';
+import { deleteExpired } from '../../local-backend/checkpoint-routes.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { checkpointAbout } from './values.js';
@@ -83,6 +84,70 @@ describe('the checkpoint store', () => {
       store.read({ runId: 'run', kind, name: 'same' });
     assert.deepEqual([...(await read('weights')).adapter], [1, 2, 3]);
     assert.deepEqual([...(await read('sampler_weights')).adapter], [7]);
+  });
+
+  it('the checkpoint store reads a checkpoint that is being replaced as a whole, before or after', async () => {
+    const store = await CheckpointStore.open(freshRoot(), log);
+    const about = checkpointAbout({ kind: 'weights', name: 'w' });
+    const path = { runId: 'run', kind: 'weights', name: 'w' } as const;
+    const version = (n: number) => ({
+      ...files,
+      adapter: Uint8Array.of(n),
+      optimizer: Uint8Array.of(n),
+    });
+    await store.save(about, version(0));
+    for (let n = 1; n <= 20; n++) {
+      const saved = store.save(about, version(n));
+      const reads = Array.from({ length: 3 }, () => store.read(path));
+      for (const { adapter, optimizer } of await Promise.all(reads)) {
+        assert.deepEqual(optimizer && [...optimizer], [...adapter]);
+      }
+      await saved;
+    }
+  });
+
+  it('a checkpoint that is deleted while it is being saved again is gone, and can be saved', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    const path = { runId: 'run', kind: 'weights', name: 'w' } as const;
+    const about = checkpointAbout({ kind: 'weights', name: 'w' });
+    await store.save(about, files);
+    await Promise.all([store.save(about, files), store.delete(path)]);
+    assert.deepEqual([store.has(path), await readdir(join(root, 'run', 'weights'))], [false, []]);
+    await store.save(about, files);
+    assert.deepEqual([...(await store.read(path)).adapter], [1, 2, 3]);
+    const both = await Promise.allSettled([store.delete(path), store.delete(path)]);
+    assert.deepEqual(
+      both.map(({ status }) => status),
+      ['fulfilled', 'rejected'],
+    );
+    assert.match(String((both[1] as PromiseRejectedResult).reason), /not found/);
+  });
+
+  it('expired checkpoints are deleted unless they were changed meanwhile, and one failure stops no other', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    const over = '2026-01-01T00:00:00.000Z';
+    const path = (name: string) => ({ runId: 'run', kind: 'weights', name }) as const;
+    for (const name of ['a', 'b', 'c']) {
+      await store.save(checkpointAbout({ kind: 'weights', name, expires_at: over }), files);
+    }
+    const stuck: Pick<CheckpointStore, 'expired' | 'delete'> = {
+      expired: (now) => store.expired(now),
+      delete: (one) =>
+        one.name === 'a' ? Promise.reject(new Error('a is stuck')) : store.delete(one),
+    };
+    const deleting = deleteExpired(
+      stuck as CheckpointStore,
+      { closeFor: () => undefined },
+      Date.parse(over),
+    );
+    await store.change(path('b'), { public: false, expires_at: null });
+    await assert.rejects(deleting, /a is stuck/);
+    assert.deepEqual(
+      store.list().map(({ name }) => name),
+      ['a', 'b'],
+    );
   });
 
   it('the checkpoint store replaces all files of a checkpoint with the same name', async () => {

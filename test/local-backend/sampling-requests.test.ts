@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import {
   planSample,
   SamplingQueue,
@@ -50,6 +51,14 @@ describe('a sampling request', () => {
       topPrompt: 0,
       topSampled: 0,
     });
+  });
+
+  it('a sampling request is refused if its temperature is too small to divide by', () => {
+    assert.throws(
+      () => plan({ temperature: 1e-46 }),
+      /temperature is 1e-46; at least 0\.000001, or 0/,
+    );
+    assert.equal(plan({ temperature: 0 }).job.temperature, 0);
   });
 
   it('a sampling request accepts a string as one stop, and lists of strings or tokens', () => {
@@ -329,9 +338,9 @@ describe('the scoring queue', () => {
   it('requests that arrive within some milliseconds are scored in one call, and each gets its own scores', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const { calls, queue } = scoring();
-    const first = queue.score(asked([text(1, 3, 4, 5), text(2, 6, 7, 8)]));
+    const first = queue.score(asked([text(1, 3, 4, 5), text(2, 6, 7, 8)]), never);
     t.mock.timers.tick(3);
-    const second = queue.score(asked([text(1, 9, 10)]));
+    const second = queue.score(asked([text(1, 9, 10)]), never);
     assert.deepEqual(calls, []);
     t.mock.timers.tick(2);
     const scores = [await first, await second];
@@ -342,6 +351,29 @@ describe('the scoring queue', () => {
     assert.deepEqual(calls, [3]);
   });
 
+  it('many texts of one request are scored in several calls, of which those that still wait can be aborted', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const { calls, queue } = scoring();
+    const thousand = text(1, ...new Array<number>(1_000).fill(3));
+    const all = queue.score(asked(new Array<typeof thousand>(20).fill(thousand)), never);
+    for (let turn = 0; turn < 3; turn++) {
+      t.mock.timers.tick(5);
+      await setImmediate();
+    }
+    assert.deepEqual([calls, (await all).length], [[8, 8, 4], 20]);
+
+    calls.length = 0;
+    const cancelled = new AbortController();
+    const some = queue.score(
+      asked(new Array<typeof thousand>(20).fill(thousand)),
+      cancelled.signal,
+    );
+    cancelled.abort();
+    t.mock.timers.tick(5);
+    await assert.rejects(some, /the request was cancelled/);
+    assert.deepEqual(calls, [8]);
+  });
+
   it('other weights, another temperature, another number of most probable tokens and too many tokens take calls of their own', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const { calls, queue } = scoring();
@@ -349,9 +381,9 @@ describe('the scoring queue', () => {
     const long = text(1, ...new Array<number>(5_000).fill(3));
     const scores = [
       ...[{}, { adapter }, { temperature: 2 }, { k: 4 }].map((more) =>
-        queue.score(asked([text(1, 3, 4)], more)),
+        queue.score(asked([text(1, 3, 4)], more), never),
       ),
-      queue.score(asked([long])),
+      queue.score(asked([long]), never),
     ];
     t.mock.timers.tick(5);
     await Promise.all(scores);

@@ -134,8 +134,27 @@ describe('the training state of a run', () => {
 
   it('a training state refuses a loss that is not finite', async () => {
     const absurd = { ...one, inputs: { weights: Float32Array.of(3e38, 3e38, 3e38) } };
-    await assert.rejects(train(fresh(), [absurd]), /not finite/);
+    const name = 'PermanentError'; // the data are to blame: a repetition would fail too
+    await assert.rejects(train(fresh(), [absurd]), { name, message: /not finite/ });
   });
+
+  for (const loss of ['importance_sampling', 'ppo', 'cispo'] as const) {
+    it(`a position with the advantage 0 has no part in ${loss}, whatever its logprob is`, async () => {
+      const with_ = (logprob: number): Datum => ({
+        ...one,
+        inputs: {
+          logprobs: Float32Array.of(logprob, -3, -3),
+          advantages: Float32Array.of(0, 1, -1),
+        },
+      });
+      const [usual, strange] = [fresh(), fresh()];
+      const a = await usual.forwardBackward(trainer, [with_(-3)], loss, {});
+      const b = await strange.forwardBackward(trainer, [with_(-200)], loss, {});
+      assert.equal(a.lossSum, b.lossSum);
+      assert.deepEqual(usual.optimStep(adam), strange.optimStep(adam));
+      assert.deepEqual(weights(usual), weights(strange));
+    });
+  }
 
   it('a training state refuses a gradient that is not finite although the loss is, and adds none of it', async () => {
     // The ratio of the second token overflows in float32; ppo's clip leaves the loss of a good token finite.
@@ -164,7 +183,12 @@ describe('the training state of a run', () => {
       await assert.rejects(fresh().forwardBackward(trainer, [one], loss, config), expected);
       await assert.rejects(fresh().forward(trainer, [one], loss, config), expected);
     };
-    await refused('cross_entropy', { temperature: 0 }, /temperature is 0, expected more than 0/);
+    await refused(
+      'cross_entropy',
+      { temperature: 0 },
+      /temperature is 0, expected at least 0\.000001/,
+    );
+    await refused('cross_entropy', { temperature: 1e-46 }, /is 1e-46, expected at least/);
     await refused('cross_entropy', { temperature: NaN }, /temperature is NaN, expected a finite/);
     await refused('cross_entropy', { beta: 1 }, /has "beta", which cross_entropy does not know/);
     await refused('ppo', { clip_low: 0.8 }, /"clip_low".*it knows clip_low_threshold, clip_high/);

@@ -311,5 +311,19 @@ describe('a custom loss that cannot run', () => {
       () => huge.evaluate(Float32Array.of(-1, -2), {}),
       refusal(/a tensor of shape \[8388608\] is too large; at most 4194304 elements/),
     );
+    const picked = tracedLoss(
+      (trace, x, rows) => {
+        let wide = x;
+        for (let i = 0; i < 16; i++) wide = trace.call('torch.cat', [wide, wide]);
+        const table = trace.method('reshape', wide, 1, -1);
+        trace.returns(trace.method('sum', trace.call('operator.getitem', table, rows)));
+      },
+      { rows: 1 },
+    );
+    const rows = { shape: [64], data: new Int32Array(64) };
+    assert.throws(
+      () => picked.evaluate(Float32Array.of(-1, -2), { rows }),
+      refusal(/a tensor of shape \[64,131072\] is too large/),
+    );
   });
 });
