@@ -187,7 +187,10 @@ export class TinkerHttp {
       const detail = isTimeout ? outOfTime.message : networkText(caught);
       const isUnsent = !isTimeout && wasNeverSent(caught);
       const isRefused = !isTimeout && wasRefused(caught);
-      if (isRefused) this.refusals++;
+      // Another host, as of a signed link, says nothing of this server.
+      if (isRefused && new URL(url, this.baseUrl).origin === new URL(this.baseUrl).origin) {
+        this.refusals++;
+      }
       const failure = { operation, url, detail };
       throw new NoAnswer(failure, isTimeout, isUnsent, isRefused, { cause: caught });
     } finally {

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { RunLost } from '../../../shared/tinker/errors.js';
 import { FaultyNetwork } from './faulty-network.js';
@@ -36,6 +39,26 @@ describe('a server that ended and was started again', () => {
     await client.listCheckpoints('run-1');
     await assert.rejects(run.optimStep(adam), /its server ended since the run began/);
     assert.deepEqual(strict.seqIds, []);
+  });
+
+  it('a training run is kept if another host refused the connection, such as one that stores archives', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const network = new FaultyNetwork();
+    const { client } = await connectTo(server, { fetch: network.fetch });
+    await using _closed = client;
+    const run = await strict.create(client);
+    await using store = createServer((_, response) => response.writeHead(404).end());
+    store.listen(0, '127.0.0.1');
+    await once(store, 'listening');
+    const url = `http://127.0.0.1:${(store.address() as AddressInfo).port}/stored.tar`;
+    server.script('GET training_runs/run-1/checkpoints/sampler_weights/step-2/archive', {
+      json: { url },
+    });
+    network.fails('ECONNREFUSED', 'stored.tar');
+    const path = 'tinker://run-1/sampler_weights/step-2';
+    await assert.rejects(client.downloadAdapter(path));
+    await run.optimStep(adam);
   });
 
   it('a training run that was created after the restart is kept', async () => {
