@@ -14,7 +14,7 @@ const Vocabulary = z.object({
   'tokenizer.ggml.eos_token_id': id,
   'tokenizer.ggml.unknown_token_id': id,
   'tokenizer.ggml.padding_token_id': id,
-  'tokenizer.ggml.add_bos_token': z.boolean().default(false),
+  'tokenizer.ggml.add_bos_token': z.boolean().optional(), // absent: as its pre-tokenizer does
   'tokenizer.chat_template': z.string().optional(),
 });
 
@@ -30,6 +30,7 @@ interface PreTokenizer {
   readonly normalizer?: 'NFC';
   readonly cuts: readonly object[];
   readonly ignoresMerges?: true; // a word that is a token is not built from parts
+  readonly addsBos?: true; // where the file does not say, as in llama.cpp
 }
 
 const byteLevel = (usesRegex: boolean) => ({
@@ -67,6 +68,7 @@ const preTokenizers: readonly PreTokenizer[] = [
     names: ['llama-bpe', 'llama3', 'llama-v3'],
     cuts: [splitting('\\p{N}{1,3}'), byteLevel(false)],
     ignoresMerges: true,
+    addsBos: true,
   },
 ];
 
@@ -112,7 +114,8 @@ export function tokenizerFilesOf(
   const added = used.filter(([i]) => types[i] !== normal);
   const name = (key: 'bos' | 'eos' | 'unknown' | 'padding') =>
     tokens[vocabulary[`tokenizer.ggml.${key}_token_id`] ?? -1];
-  const bos = vocabulary['tokenizer.ggml.add_bos_token'] ? name('bos') : undefined;
+  const { 'tokenizer.ggml.add_bos_token': addsBos = known.addsBos === true } = vocabulary;
+  const bos = addsBos ? name('bos') : undefined;
   const tokenizer = {
     version: '1.0',
     truncation: null,

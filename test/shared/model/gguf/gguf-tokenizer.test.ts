@@ -55,6 +55,19 @@ describe('the tokenizer of a GGUF file', () => {
     }
   });
 
+  it('a file of a Llama 3 model begins its prompts with a token, unless it says otherwise; others only if they say so', async () => {
+    const bos = { 'tokenizer.ggml.bos_token_id': 0 };
+    const beginning = async (settings: Record<string, string | boolean>) => {
+      await convert({ ...bos, ...settings });
+      return [...(await load()).beginning];
+    };
+    const [pre, add] = ['tokenizer.ggml.pre', 'tokenizer.ggml.add_bos_token'];
+    assert.deepEqual(await beginning({ [pre]: 'llama-bpe' }), [0]);
+    assert.deepEqual(await beginning({ [pre]: 'llama-bpe', [add]: false }), []);
+    assert.deepEqual(await beginning({ [pre]: 'qwen2' }), []);
+    assert.deepEqual(await beginning({ [pre]: 'qwen2', [add]: true }), [0]);
+  });
+
   it('the conversation is formatted by the chat template of the file', async () => {
     await convert();
     const text = (await load()).chatText([{ role: 'user', content: '12' }]);
