@@ -3,7 +3,7 @@ import { describeFlags } from '../../shared/service/config-help.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { findRun } from '../existing-run/find-run.js';
 import { warningLogger } from '../processes/file-logger.js';
-import { listenForStop } from '../processes/stop-signals.js';
+import { listenForStop, untilStopped } from '../processes/stop-signals.js';
 import { DashboardConfig, dashboardService } from './config.js';
 import { openLiveDashboard } from './live-dashboard.js';
 import { folderRun } from './run/folder-run.js';
@@ -31,19 +31,21 @@ export async function dashboard(argv: readonly string[], env: Environment): Prom
   const config = loadConfig(DashboardConfig, dashboardService, argv, env);
   const found = await findRun(config);
   const stop = listenForStop(printError, 'stopping');
-  const log = warningLogger('dashboard');
-  await using run = await openRun(found, { log, signal: stop.stop, report: printError });
-  const { modelDir } = found;
-  const open = async (opened: OpenRun): Promise<Dashboard> => {
-    const { dashboardPort: port } = config;
-    if (opened.kind === 'live') {
-      return await openLiveDashboard({ broker: opened.broker, modelDir, port, log });
-    }
-    const now = () => folderRun(found.run, opened.folder);
-    return await serveDashboard({ port, everyMs: folderEveryMs, now });
-  };
-  await using page = await open(run);
-  process.stdout.write(`dashboard of ${found.run} at ${page.url}\n`);
-  await aborted(stop.stop);
-  return stop.exitCode() ?? 0;
+  return await untilStopped(stop, async () => {
+    const log = warningLogger('dashboard');
+    await using run = await openRun(found, { log, signal: stop.stop, report: printError });
+    const { modelDir } = found;
+    const open = async (opened: OpenRun): Promise<Dashboard> => {
+      const { dashboardPort: port } = config;
+      if (opened.kind === 'live') {
+        return await openLiveDashboard({ broker: opened.broker, modelDir, port, log });
+      }
+      const now = () => folderRun(found.run, opened.folder);
+      return await serveDashboard({ port, everyMs: folderEveryMs, now });
+    };
+    await using page = await open(run);
+    process.stdout.write(`dashboard of ${found.run} at ${page.url}\n`);
+    await aborted(stop.stop);
+    return stop.exitCode() ?? 0;
+  });
 }

@@ -8,7 +8,7 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { warningLogger } from '../processes/file-logger.js';
-import { listenForStop } from '../processes/stop-signals.js';
+import { listenForStop, untilStopped } from '../processes/stop-signals.js';
 import { ReportConfig, reportService } from './config.js';
 import { findDecodeIn } from './run/sampled-group.js';
 import { reportPage } from './page/document.js';
@@ -35,21 +35,23 @@ export async function report(argv: readonly string[], env: Environment): Promise
   const config = loadConfig(ReportConfig, reportService, argv, env);
   const found = await findRun(config);
   const stop = listenForStop(printError, 'stopping');
-  const log = warningLogger('report');
-  await using run = await openRun(found, { log, signal: stop.stop, report: printError });
-  const state = await stateOf(run, found, stop.stop, log);
-  const exitCode = stop.exitCode();
-  if (exitCode !== undefined) return exitCode;
-  const path = resolve(config.out ?? join(found.folder?.path ?? '.', 'report.html'));
-  try {
-    await writeFile(path, reportPage(state));
-  } catch (cause) {
-    throw new UserError(`cannot write ${path} (${errorText(cause)}); choose another --out`, {
-      cause,
-    });
-  }
-  process.stdout.write(`${path}\n`);
-  return 0;
+  return await untilStopped(stop, async () => {
+    const log = warningLogger('report');
+    await using run = await openRun(found, { log, signal: stop.stop, report: printError });
+    const state = await stateOf(run, found, stop.stop, log);
+    const exitCode = stop.exitCode();
+    if (exitCode !== undefined) return exitCode;
+    const path = resolve(config.out ?? join(found.folder?.path ?? '.', 'report.html'));
+    try {
+      await writeFile(path, reportPage(state));
+    } catch (cause) {
+      throw new UserError(`cannot write ${path} (${errorText(cause)}); choose another --out`, {
+        cause,
+      });
+    }
+    process.stdout.write(`${path}\n`);
+    return 0;
+  });
 }
 
 /** A rate needs two snapshots. */

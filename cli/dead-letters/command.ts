@@ -217,12 +217,22 @@ async function replay({ broker, request, chosen, signal }: Letters): Promise<Out
       outcomes.push({ number, isDone: false, why });
       continue;
     }
-    await broker.deadLetters.replay(letter, AbortSignal.any([signal, AbortSignal.timeout(30_000)]));
+    const patience = AbortSignal.timeout(patienceMs);
+    try {
+      await broker.deadLetters.replay(letter, AbortSignal.any([signal, patience]));
+    } catch (caught) {
+      if (!patience.aborted || signal.aborted) throw caught;
+      outcomes.push({ number, isDone: false, why: 'its queue is full; start the learner first' });
+      continue;
+    }
     await broker.deadLetters.remove(number);
     outcomes.push({ number, isDone: true, why: `published again on ${letter.subject}` });
   }
   return outcomes;
 }
+
+/** How long a queue may be full before a replay gives up. */
+const patienceMs = 30_000;
 
 async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposable> {
   // Longer than a lease is valid without renewal.

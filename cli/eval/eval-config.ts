@@ -31,7 +31,10 @@ export const EvalConfig = z.object({
     .nonnegative()
     .default(0)
     .describe('first held-out problems to leave out, such as those that chose the settings.'),
-  actors: processSettings.actors,
+  actors: processSettings.actors
+    .unwrap()
+    .optional()
+    .describe('number of actor processes; by default 2, with --sampler vllm or sglang 1.'),
   sampler: processSettings.sampler
     .optional()
     .describe(

@@ -78,7 +78,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     await prepare(broker, version, weights, problems.length);
     const workers = workerMembers(
       // `prepare` publishes the version without a canary.
-      { ...found, actors: request.actors, evalActors: 0, requireCanary: false },
+      { ...found, ...crewOf(options), requireCanary: false },
       { run, nats, backend },
     );
     for (const member of workers) void fleet.start(member);
@@ -119,6 +119,12 @@ export async function heldOut(
   return dataset.test.slice(skipProblems, problems && end);
 }
 
+/** Called otherwise than the run's own actors, which may be sampling at the same engine. */
+function crewOf({ request, found }: Pick<MeasureOptions, 'request' | 'found'>) {
+  const usual = found.sampler === 'vllm' || found.sampler === 'sglang' ? 1 : 2;
+  return { actors: request.actors ?? usual, evalActors: 0, actorsNamed: 'measure' };
+}
+
 async function startBus(
   { request, found, natsBinary, folder, stop }: MeasureOptions,
   fleet: Fleet,
@@ -130,7 +136,7 @@ async function startBus(
     fleet.logPath('nats-server'),
     {
       run: found.run,
-      identities: runIdentities({ actors: request.actors, evalActors: 0 }),
+      identities: runIdentities(crewOf({ request, found })),
       deadlineMs,
       signal: stop.stop,
     },

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
@@ -105,10 +106,11 @@ async function copyCheckpoint(
   try {
     await cp(join(checkpoints, part), join(to, part), { recursive: true });
   } catch (cause) {
-    throw new UserError(
-      `the weights of version ${version} are no longer in ${join(checkpoints, part)}`,
-      { cause },
-    );
+    const place = join(checkpoints, part);
+    const text = existsSync(place)
+      ? `the weights of version ${version} cannot be copied from ${place} to ${to} (${errorText(cause)})`
+      : `the weights of version ${version} are no longer in ${place}`;
+    throw new UserError(text, { cause });
   }
 }
 

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { natsAddress, string } from '../../shared/service/config-fields.js';
 import { RunName } from '../../shared/wire/run-name.js';
+import { existsSync } from 'node:fs';
 import { UserError } from '../../shared/base/errors.js';
 import { isInUse } from '../folder-lock.js';
 import { readLaunch } from '../up/resume.js';
@@ -53,14 +54,16 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
     ...(backendUrl !== undefined && { backendUrl }),
   };
   const runs = await runsIn(runsDir);
-  if (!runs.includes(run)) {
+  const folder = runFolderAt(runsDir, run);
+  // A learner that was started by itself has written a folder too, of which only the server knows the rest.
+  const isLaunched = natsUrl === undefined || existsSync(folder.launch);
+  if (!runs.includes(run) || !isLaunched) {
     const nowhere = { folder: undefined, backendUrl: undefined, sampler: 'onnx' } as const;
     if (natsUrl !== undefined) return { run, ...nowhere, natsUrl, natsKeys, ...flags };
     throw new UserError(
       `${unknownRun(run, runsDir, runs)} A run on another machine needs --nats-url.`,
     );
   }
-  const folder = runFolderAt(runsDir, run);
   const { launcher } = await readLaunch(folder);
   const samplesAsBefore = sampler === undefined || sampler === launcher.sampler;
   const began = {

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { quoted } from '../../shared/service/npm-flags.js';
 import { UserError } from '../../shared/base/errors.js';
 import { makeOutputFolder } from '../../shared/base/make-folder.js';
 import { describeFlags } from '../../shared/service/config-help.js';
@@ -86,7 +87,7 @@ function formatsText({ formats }: Origin): string {
 
 /** The commands of docs/real-models.md for this model: problems and answers are small enough for a trial on a CPU. */
 function nextText(out: string): string {
-  const ofModel = `--model-dir ${out} --prompt-style`;
+  const ofModel = `--model-dir ${quoted(out)} --prompt-style`;
   const task = `${ofModel} compact --numbers 3 --max-number 30 --max-target 100 --max-tokens 24`;
   const ends = '--eval-problems 32 --eval-samples 1 --actors 1 --max-steps';
   const steps =

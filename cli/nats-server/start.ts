@@ -1,6 +1,7 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { UserError } from '../../shared/base/errors.js';
 import type { Identity } from '../../shared/broker/permissions.js';
 import { describeExit, ManagedProcess, tieToParent } from '../processes/managed-process.js';
 import { logTail } from '../processes/log-tail.js';
@@ -83,7 +84,7 @@ const earlierServerMs = 15_000;
  *
  * @param folder absolute; receives configuration, keys, ports file and store. In the folder of a run, the caller
  *   has locked it: there may be servers that cannot be seen from here.
- * @throws {UserError} if an earlier server on that store does not end.
+ * @throws {UserError} if an earlier server on that store does not end, or the server is not ready by the deadline.
  * @throws when it ended, or did not become healthy with JetStream on in `deadlineMs`, with the end
  * of its log; the process is stopped then.
  */
@@ -109,7 +110,7 @@ export async function startNats(
   await forgetPorts(folder);
 
   const server = new ManagedProcess(tieToParent({ file: binary, args: ['-c', config] }), logPath);
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]);
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(deadlineMs))]);
   let reason = 'it wrote no ports file';
   try {
     for (;;) {
@@ -128,7 +129,7 @@ export async function startNats(
     }
     signal.throwIfAborted();
     const tail = await logTail(logPath, 10);
-    throw new Error([`nats-server did not become ready: ${reason}`, ...tail].join('\n  '));
+    throw new UserError([`nats-server did not become ready: ${reason}`, ...tail].join('\n  '));
   } catch (caught) {
     await server.stop(0, limit);
     throw caught;

@@ -1,4 +1,6 @@
-import { isAbsolute, join } from 'node:path';
+import { hostname } from 'node:os';
+import { isAbsolute, join, resolve } from 'node:path';
+import { sha256 } from '../../shared/base/bytes.js';
 import type { Member } from './fleet.js';
 import type { Identity } from '../../shared/broker/permissions.js';
 import { environmentName } from '../../shared/service/config.js';
@@ -208,15 +210,24 @@ export function usualConcurrency(
   return Math.min(mostGroups[sampler], Math.ceil(tickets / actors));
 }
 
+/** How many actors there are, and how they are called. */
+interface Crew extends Pick<UpConfig, 'actors' | 'evalActors'> {
+  /**
+   * What the names of actors begin with. At an engine, an actor unloads the adapters of earlier ones of its run and name, so
+   * others must be called otherwise.
+   */
+  readonly actorsNamed?: string;
+}
+
 /** The identities that the run's NATS server accepts. */
-export function runIdentities(config: Pick<UpConfig, 'actors' | 'evalActors'>): Identity[] {
+export function runIdentities(config: Crew): Identity[] {
   const { forAll, forEvals } = actorNames(config);
   return identitiesOf([...forAll, ...forEvals]);
 }
 
-function actorNames({ actors, evalActors }: Pick<UpConfig, 'actors' | 'evalActors'>) {
+function actorNames({ actors, evalActors, actorsNamed = 'actor' }: Crew) {
   return {
-    forAll: Array.from({ length: actors }, (_, i) => `actor-${i}`),
+    forAll: Array.from({ length: actors }, (_, i) => `${actorsNamed}-${i}`),
     forEvals: Array.from({ length: evalActors }, (_, i) => `eval-actor-${i}`),
   };
 }
@@ -236,7 +247,7 @@ export function learnerMember(
     command: serviceCommand('learner', {
       flags: {
         run: places.run,
-        name: 'learner',
+        name: learnerName(places.runFolder),
         'run-dir': places.runFolder,
         'backend-url': places.backend.url,
         // Our own backend is started at the same time.
@@ -257,6 +268,14 @@ export function learnerMember(
       },
     }),
   };
+}
+
+/**
+ * The learner's name as holder of the lease. A restart takes over at once, by the same name; a run of the same name in another
+ * folder or on another machine must wait.
+ */
+export function learnerName(runFolder: string): string {
+  return `learner-${sha256(`${hostname()} ${resolve(runFolder)}`).slice(0, 8)}`;
 }
 
 /** By environment, since the URL of the user's own server may hold a password. */

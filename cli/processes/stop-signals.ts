@@ -87,12 +87,27 @@ export async function shortCommand(
   const stop = listenForStop(report, farewell ?? '');
   const folder = await mkdtemp(join(tmpdir(), `offbeat-${name}-`));
   try {
-    return await work({ stop, folder, log: fileLogger(name, join(folder, 'log')) });
+    const log = fileLogger(name, join(folder, 'log'));
+    return await untilStopped(stop, () => work({ stop, folder, log }));
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Does a command's work, whose waits `stop` aborts.
+ *
+ * @returns its exit code, or the signal's if that broke it off.
+ */
+export async function untilStopped(
+  stop: StopSignals,
+  work: () => Promise<number>,
+): Promise<number> {
+  try {
+    return await work();
   } catch (caught) {
     const exitCode = stop.exitCode();
     if (exitCode !== undefined) return exitCode; // the error is that of a wait that we aborted
     throw caught;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
   }
 }

@@ -84,7 +84,7 @@ export function checkRequest(
 }
 
 /** One actor keeps an engine busy, and each has adapters of its own there. */
-function withActors(given: Partial<UpConfig>): Partial<UpConfig> {
+export function withActors(given: Partial<UpConfig>): Partial<UpConfig> {
   const isEngine = given.sampler === 'vllm' || given.sampler === 'sglang';
   return isEngine ? { actors: 1, ...given } : given;
 }

@@ -227,7 +227,7 @@ async function checkNats(
     const missing = files.find((file) => !existsSync(file));
     if (missing !== undefined) {
       throw new UserError(
-        `--nats-keys ${natsKeys} has no ${missing.slice(join(natsKeys, '/').length)}; make the keys of this run with offbeat nats-config --run ${run} --actors ${actors} --out ${natsKeys}`,
+        `--nats-keys ${natsKeys} has no ${missing.slice(join(natsKeys, '/').length)}; make the keys of this run with offbeat nats-config --run ${run} --actors ${actors}${evalActors > 0 ? ` --eval-actors ${evalActors}` : ''} --out ${natsKeys}`,
       );
     }
   }

@@ -1,12 +1,14 @@
 import { rename, writeFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { plainWords } from '../../shared/base/plain-words.js';
+import { tableKind } from '../../shared/tasks/data/table.js';
 import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
 import { type Environment, kebab } from '../../shared/service/config.js';
-import { checkRequest } from './load-up-config.js';
+import { checkRequest, withActors } from './load-up-config.js';
 import { limits, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
 
 /** How `offbeat up` started a run: the content of launch.json. */
@@ -48,6 +50,25 @@ export async function writeLaunch(path: string, launch: Launch): Promise<void> {
   const partial = `${path}.partial`;
   await writeFile(partial, `${JSON.stringify(launch, undefined, 2)}\n`, { mode: 0o600 });
   await rename(partial, path);
+}
+
+/**
+ * The same settings with whole paths of files and folders, so that the run may be resumed or measured from another folder.
+ *
+ * @param settings of the launcher or of the learner.
+ */
+export function withWholePaths<Settings extends UpRequest['settings']>(
+  settings: Settings,
+): Settings {
+  const isPath = (key: string, value: unknown): value is string =>
+    typeof value === 'string' &&
+    (['modelDir', 'natsKeys'].includes(key) ||
+      (['dataset', 'data'].includes(key) && tableKind(value) !== undefined));
+  const entries = Object.entries(settings).map(([key, value]) => [
+    key,
+    isPath(key, value) ? resolve(value) : value,
+  ]);
+  return Object.fromEntries(entries) as Settings;
 }
 
 /** The learner's settings that are not part of what a run trains: they may change at a resume. */
@@ -97,14 +118,18 @@ export function resumed(
   }
 
   const settings = withLimits(launch.settings, request.settings);
-  const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
+  const began = withWholePaths(launch.settings); // an earlier version of offbeat kept them as given
+  const has = learner.safeParse({ ...withEnd(began), run: 'any' }).data ?? {};
   for (const [key, now] of Object.entries(request.settings)) {
     if (changeableSettings.includes(key)) continue;
     const before = has[key];
     if (before !== now) complain(key, `is ${shown(now)}, the run has ${shown(before)}`);
   }
 
-  const config = withKey(UpConfig.parse({ ...stored, ...request.given, resume: true }), env);
+  const { sampler = stored.sampler } = request.given;
+  const { engineUrl: _engine, actors: _actors, ...ofAnySampler } = stored;
+  const kept = sampler === stored.sampler ? stored : withActors({ ...ofAnySampler, sampler });
+  const config = withKey(UpConfig.parse({ ...kept, ...request.given, resume: true }), env);
   if (problems.length === 0) checkRequest(learner, config, settings, env, complain);
   if (problems.length > 0) {
     const list = problems.map((problem) => `  - ${problem}`).join('\n');

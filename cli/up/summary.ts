@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { z } from 'zod';
+import { quoted } from '../../shared/service/npm-flags.js';
 import { errorText } from '../../shared/base/errors.js';
 import { readJson } from '../../shared/base/read-json.js';
 
@@ -223,9 +224,9 @@ export function nextText(
   { folder, runsDir, modelDir, finalRateShare, adapter }: NextSteps,
 ): string {
   const { run, steps } = summary;
-  const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${runsDir}`;
+  const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${quoted(runsDir)}`;
   const which = `--run ${run}${elsewhere}`;
-  const model = modelDir === undefined ? '' : ` --model-dir ${modelDir}`;
+  const model = modelDir === undefined ? '' : ` --model-dir ${quoted(modelDir)}`;
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
   const limit = {
     max_steps: ` --max-steps ${Math.max(1, 2 * steps)}`,

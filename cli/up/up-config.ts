@@ -34,6 +34,7 @@ export const processSettings = {
     ),
   readySeconds: number
     .positive()
+    .max(86_400)
     .default(180)
     .describe('how long the processes may take to become ready.'),
 };

@@ -5,7 +5,7 @@ import type { Environment } from '../../shared/service/config.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
-import { readLaunch, writeLaunch, resumed } from './resume.js';
+import { readLaunch, withWholePaths, writeLaunch, resumed } from './resume.js';
 import { services } from '../services.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -94,14 +94,19 @@ export async function up(
   let hasFailed = true;
   try {
     await assertRoom(folder.path);
+    const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
+    const { resume: _resume, json: _json, ...others } = known; // each start's own
+    const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
+    // First, so that the folder of a start that fails from here on counts as one that has not begun.
+    await writeLaunch(folder.launch, {
+      run,
+      launcher: withWholePaths(launcher),
+      settings: request.settings,
+    });
     if (start !== undefined) {
       await copyStart(start, folder);
       screen.note(`it starts from the weights of ${start.run}, with a new optimizer and at step 0`);
     }
-    const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
-    const { resume: _resume, json: _json, ...others } = known; // each start's own
-    const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
-    await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
     await train({ request, run, folder, natsBinary, screen, stop });
     hasFailed = false;
   } catch (caught) {
@@ -129,7 +134,8 @@ async function understand(
   command: StartCommand | undefined,
 ): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
   const learner = await services.learner.config();
-  const request = loadUpConfig(learner, argv, env, command);
+  const given = loadUpConfig(learner, argv, env, command);
+  const request = { ...given, settings: withWholePaths(given.settings) };
   const { run, runsDir, resume } = request.config;
   if (!resume || run === undefined) return { request, resumable: undefined };
   const resumable = await findRunFolder(runsDir, run);

@@ -126,6 +126,7 @@ function isInSettings(option: string, env: NodeJS.ProcessEnv): boolean {
   });
 }
 
-function quoted(word: string): string {
+/** A word as a shell must be given it. */
+export function quoted(word: string): string {
   return /^[\w@%+=:,./…-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }

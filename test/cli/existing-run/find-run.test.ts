@@ -61,6 +61,17 @@ describe('the run to be evaluated', () => {
     await assert.rejects(findRun(nowhere), /there are no runs.*needs --nats-url/);
   });
 
+  it('the folder of a learner that was started by itself does not matter if the NATS server is named', async () => {
+    await mkdir(join(runs, 'by-itself'));
+    const found = await find('--run=by-itself', '--nats-url=nats://h:1');
+    assert.deepEqual([found.folder, found.natsUrl], [undefined, 'nats://h:1']);
+    await assert.rejects(
+      find('--run=by-itself'),
+      /launch\.json does not say how the run was started/,
+    );
+    await rm(join(runs, 'by-itself'), { recursive: true });
+  });
+
   it('the run needs no folder if its NATS server is named', async () => {
     const found = await find('--run=far', '--nats-url=nats://h:1');
     assert.deepEqual(

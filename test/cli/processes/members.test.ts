@@ -3,6 +3,8 @@ import { describe, it } from 'node:test';
 import {
   backendMember,
   learnerMember,
+  learnerName,
+  runIdentities,
   usualConcurrency,
   workerMembers,
   type RunPlaces,
@@ -42,6 +44,19 @@ describe('the actors of a run', () => {
       ['actor-0', '--splits=train'],
       ['eval-actor-0', '--splits=eval'],
     ]);
+  });
+
+  it('the actors of an evaluation have other names, since an actor unloads at an engine the adapters of those called as it is', async () => {
+    const crew = { actors: 1, evalActors: 0, actorsNamed: 'measure' };
+    const members = workerMembers({ ...UpConfig.parse({}), ...crew }, places);
+    assert.deepEqual(
+      members.map(({ name }) => name),
+      ['reward-service', 'measure-0'],
+    );
+    const names = runIdentities(crew).flatMap((identity) =>
+      identity.role === 'actor' ? [identity.actor] : [],
+    );
+    assert.deepEqual(names, ['measure-0']);
   });
 
   it('actors are given the engines that they sample on', async () => {
@@ -215,5 +230,13 @@ describe('the actors of a run', () => {
     assert.equal(server.env?.['LOCAL_BACKEND_API_KEY'], 'tml-secret');
     assert.equal(server.env['LOCAL_BACKEND_SAMPLING_API_KEY'], 'tml-hidden-too');
     for (const { args } of [actor, server]) assert.doesNotMatch(args.join(' '), /secret|hidden/);
+  });
+});
+
+describe('the name by which a learner holds the lead', () => {
+  it('a learner keeps its name over restarts, and a run of that name elsewhere has another, so it must wait', () => {
+    assert.equal(learnerName('runs/r'), learnerName(`${process.cwd()}/runs/r`));
+    assert.notEqual(learnerName('/a/runs/r'), learnerName('/b/runs/r'));
+    assert.match(learnerName('/a/runs/r'), /^learner-[0-9a-f]{8}$/);
   });
 });

@@ -122,6 +122,7 @@ describe('the summary', () => {
     assert.match(text, / npm start -- --run r --resume --max-steps 24$/);
     assert.match(next({ reason: 'max_minutes' }), /--resume --max-minutes 5$/);
     assert.match(next({ reason: 'stopped' }, '/y'), /eval --run r --runs-dir \/y\n.*--resume$/);
+    assert.match(next({}, '/my runs'), /eval --run r --runs-dir '\/my runs'$/m);
     assert.doesNotMatch(next({ drought: { groups: 9, reward: 1 } }), /--resume/);
     // No learning rate is left, but for a run that has not reached its end.
     assert.doesNotMatch(next({ reason: 'max_steps' }, 'runs', 0), /--resume/);
