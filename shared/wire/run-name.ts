@@ -1,5 +1,8 @@
 import { z } from 'zod';
 
+/** The most characters of a run's name. */
+export const longestRunName = 48;
+
 /** A run's name. It is part of subjects, buckets, file names and URLs: letters, digits, - and _ only. */
 export const RunName = z
   .string()

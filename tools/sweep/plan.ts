@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { sha256 } from '../../shared/base/bytes.js';
 import { UserError } from '../../shared/base/errors.js';
-import { RunName } from '../../shared/wire/run-name.js';
+import { longestRunName, RunName } from '../../shared/wire/run-name.js';
 import type { Choice, Limits, Settings, Sweep } from './sweep-file.js';
 import { loadUpConfig } from '../../cli/up/load-up-config.js';
 import { asFlags } from '../../cli/up/up-config.js';
@@ -136,8 +136,9 @@ function nameOf(choice: Choice, seed: number, settings: Settings): string {
   const words = Object.values(choice)
     .join('-')
     .replace(/[^A-Za-z0-9]+/g, '-');
-  const start = words.replace(/^-+/, '').slice(0, 34);
-  return RunName.parse(`${start === '' ? 'run' : start}-s${seed}-${digest}`);
+  const end = `-s${seed}-${digest}`;
+  const start = words.replace(/^-+/, '').slice(0, Math.min(34, longestRunName - end.length));
+  return RunName.parse(`${start === '' ? 'run' : start}${end}`);
 }
 
 /**

@@ -108,12 +108,14 @@ const Evaluated = z.looseObject({ run: z.string(), step: z.int() });
  *
  * @returns its standard output.
  * @throws {RunFailed} with the end of its error output, if it failed.
+ * @throws the reason of `stop`, if that was given before it started.
  */
 async function runOffbeat(
   { name }: PlannedRun,
   args: readonly string[],
   { env, stop, onLine }: RunOneOptions,
 ): Promise<string> {
+  stop.stop.throwIfAborted(); // it is not said again to those who listen from now on
   const child = spawn(process.execPath, [offbeatProgram, ...args], {
     detached: true, // Ctrl-C reaches only us, and we forward it
     stdio: ['pipe', 'pipe', 'pipe'],

@@ -114,6 +114,13 @@ describe('the runs of an experiment', () => {
     assert.equal(new Set([...names, ...others]).size, 12);
   });
 
+  it('the runs of an experiment with long labels and large seeds have names that runs may have', () => {
+    const values = [{ label: 'x'.repeat(40), settings: {} }];
+    const only = { skip: [], comparisons: [], panels: [endPanel('arm')], short: undefined };
+    const [run] = plan({ axes: [{ name: 'arm', values }], seeds: [123_456_789], ...only });
+    assert.match(run!.name, /^x{30}-s123456789-[0-9a-f]{6}$/);
+  });
+
   it('the runs of an experiment are validated as offbeat up would validate them', () => {
     const resolve = (over: object) =>
       planRuns(sweepOf(over), (settings) => resolveSettings(LearnerConfig, settings));

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
-import { flagsOf, isEvaluated } from '../../../tools/sweep/run-one.js';
+import { flagsOf, isEvaluated, runOne, type RunOneOptions } from '../../../tools/sweep/run-one.js';
 
 describe('the flags of a run of an experiment', () => {
   it('a run of an experiment has no dashboard, unless its settings ask for one', () => {
@@ -22,5 +22,16 @@ describe('the further evaluations of a finished run', () => {
     assert.equal(kept({ cool: { temperature: 0.5 } }), false);
     assert.equal(kept({}), false);
     assert.equal(isEvaluated({ choice: { lag: '4' }, furtherSettings: {} }, [cool]), true);
+  });
+});
+
+describe('a run of an experiment that is stopped', () => {
+  it('a run of an experiment does not start once the experiment is to stop', async () => {
+    const stop = { stop: AbortSignal.abort(new Error('stopped')) };
+    const options = { runsDir: '/none', further: [], env: {}, stop, onLine: () => undefined };
+    await assert.rejects(
+      runOne({ name: 'r', settings: {} } as never, options as unknown as RunOneOptions),
+      /stopped/,
+    );
   });
 });
