@@ -21,7 +21,7 @@ const uncheckedVersions = new Counter({
   help: 'Proofs (of a version, at each server that loads it) that were left out because its manifest has no canary, so that nothing proves what this actor samples with.',
 });
 
-/** Has what samples reproduce the canary of each version that it loads, and remembers the result for the certificates of groups. */
+/** Makes the sampler reproduce the canary of each version that it loads; keeps the results for the certificates of groups. */
 export class CanaryCheck {
   readonly #passed = new Map<number, string>(); // digest by version, the oldest first
 
@@ -80,7 +80,7 @@ export class CanaryCheck {
     );
   }
 
-  /** What a group that these versions have sampled carries; undefined if none of them had a canary. */
+  /** The certificate of a group that these versions sampled; undefined if none of them had a canary. */
   certificate(versions: readonly number[]): Certificate | undefined {
     const canaries = versions.flatMap((version): [number, string][] => {
       const digest = this.#passed.get(version);

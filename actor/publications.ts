@@ -13,7 +13,7 @@ export function supersedes(manifest: PolicyManifest, known: PolicyManifest | und
   return manifest.version === known.version && manifest.publishedAt > known.publishedAt;
 }
 
-/** Whether a sampler that has loaded one of two publications of a version has nothing to load of the other. */
+/** Whether a sampler that has loaded one publication of a version need not load the other. */
 export function isSamePolicy(a: PolicyManifest, b: PolicyManifest): boolean {
   const isSameAdapter =
     a.adapter === undefined ||

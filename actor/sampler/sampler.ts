@@ -52,7 +52,7 @@ export type ComputeLogprobs = (
 ) => Promise<TokenScores>;
 
 /**
- * Requires that something samples with a version, before it may and again whenever that is no longer certain.
+ * Checks that a sampler, or one of its servers, samples with a version: before it may, and again whenever in doubt.
  *
  * @param where the server's address, if there may be several.
  * @throws {PermanentError} if it does not.
@@ -81,9 +81,9 @@ export interface Sampler extends AsyncDisposable {
   readonly servers: readonly EngineLease[];
 
   /**
-   * Loads a version and has it proven by everything that samples with it. The proof computes logprobs by the path that samples: the same
-   * graph or requests, weights and temperature; one that other weights could pass through proves nothing. No group
-   * samples with the version before it is admitted.
+   * Loads a version and proves it on everything that samples with it. The proof computes logprobs exactly as sampling
+   * does (graph or requests, weights, temperature); by any other path wrong weights could pass. No group samples with
+   * the version before it is admitted.
    *
    * @throws {UserError} if this kind of sampler cannot use the manifest.
    * @throws {PermanentError} if the weights are damaged or not finite, or as `prove` does.

@@ -42,7 +42,7 @@ export interface CheckedAdapter extends PolicyAdapter {
   readonly link?: Pick<PublishedAdapter, 'uri' | 'expiresAt'>; // to the same bytes
 }
 
-/** Longest time before a link expires at which it is renewed; at most half of its life. */
+/** A link is renewed once less than this, and less than half of its validity, is left. */
 const renewBeforeMs = 300_000;
 
 /**

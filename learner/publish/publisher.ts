@@ -123,8 +123,8 @@ export class Publisher {
   }
 
   /**
-   * Keeps the published versions usable: publishes those again that NATS has lost, with a new link those whose link is about to
-   * expire, and with their adapters those that an actor has begun to need.
+   * Publishes versions again: those that NATS has lost, those whose link is about to expire (with a new one), and those
+   * whose adapter an actor has begun to need (with it).
    */
   maintain(): Promise<void> {
     return this.#oneAtATime(async () => {
@@ -298,7 +298,7 @@ export class Publisher {
     const leases = await broker.actors.list();
     const newest = this.#newestVersion; // read after the wait, during which a version may be published
     for (const { version } of leases) {
-      // A version above the newest would make the store take one that is just being published for an old one.
+      // With a version above `newest` in `keep`, the store would retire the one being published as old.
       if (version !== undefined && version <= newest) keep.add(version);
     }
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);

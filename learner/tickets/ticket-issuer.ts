@@ -49,7 +49,7 @@ export async function issueTickets<Group>(
       await changes.next(signal);
       continue;
     }
-    // Only then is a ticket offered: the window keeps the place of an offer.
+    // Offered only now, since the window reserves a place for an offer.
     if (!(await pace.isWanted(signal))) continue;
     const offer = admission.offer();
     if (offer === undefined) continue;

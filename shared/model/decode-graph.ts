@@ -76,11 +76,11 @@ function cacheOutput(
 }
 
 /**
- * Inputs: `tokens` [groups, perGroup, time], the newest of each row, in `steps` one; `positions` [batch, time]; but in
- * `steps` `ends` [draws], after which of all batch · time tokens each token is drawn; the inputs of sampling and LoRA.
- * Texts are padded at their ends, which no token before sees.
+ * Inputs: `tokens` [groups, perGroup, time], the newest of each row (`steps`: one); `positions` [batch, time]; the inputs
+ * of sampling and LoRA. Not in `steps`: `ends` [draws], the indices among all batch · time tokens after which a token is
+ * drawn. Texts are padded at their ends, which no token before sees.
  *
- * But in `prompts`, what is there already: `rows` [batch], the rows of the previous step that they continue; `groups`
+ * Not in `prompts`, the past: `rows` [batch], the rows of the previous step that they continue; `groups`
  * [groups], the indices of their prompts among all; `prompt_bias` [all, 1, 1, 1, prompt], -∞ on padding; the caches.
  *
  * Outputs: sampling's, and `key` and `value`: the past, if there is one, with these tokens appended.

@@ -19,9 +19,9 @@ export interface GroupRequest {
 }
 
 /**
- * What a rollout continues with when a newer version is adopted between two of its tokens: `keep` the cache that
- * older weights wrote, so that its next tokens come from no single version, or `reprefill`, a new cache of the
- * prompt and the tokens so far, which makes each token one of its version at the cost of reading them again.
+ * The cache of a rollout after it adopts a newer version. `keep`: the one that older weights wrote, so later tokens come
+ * from no single version. `reprefill`: a new one of prompt and answer, so each token is its version's own, at the cost
+ * of reading both again.
  */
 export const OnAdoption = z.enum(['keep', 'reprefill']);
 export type OnAdoption = z.infer<typeof OnAdoption>;

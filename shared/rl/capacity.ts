@@ -44,12 +44,11 @@ export interface TicketDemand {
 }
 
 /**
- * The number of tickets that actors want now, within the room of the law: one for each that waits, and a few more, so
- * that an actor that finishes a group finds its next ticket in the queue.
+ * The number of tickets to issue within the law: one for each group that actors could begin, plus `ahead`, minus those
+ * queued, so that an actor that finishes a group finds its next ticket in the queue.
  *
  * A ticket reserves a place in the training order from the moment of its issue, so complete groups wait for tickets that
- * no actor has taken. Tickets issued just in time reserve no such places: every group is as much younger when it is
- * trained as it would have waited for them.
+ * no actor has taken. Tickets issued just in time cause no such waits, so groups are that much younger when trained.
  *
  * @param ahead tickets that may wait for an actor.
  */
