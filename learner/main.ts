@@ -26,7 +26,7 @@ import { RunWatch } from './report/run-watch.js';
 import { summarize, writeSummary } from './report/summary.js';
 import { withRecovery } from './session/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
-import { canaryTexts } from './publish/canary-texts.js';
+import { canaryTexts } from './publish/canary-source.js';
 import { supervisedPlan } from './supervised/batch-plan.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 

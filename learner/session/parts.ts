@@ -6,7 +6,7 @@ import type { LearnerConfig } from '../config.js';
 import type { Meter } from '../cost/meter.js';
 import { TokenAccount } from '../cost/token-account.js';
 import { Admission } from '../groups/admission.js';
-import { isJustInTime } from '../tickets/ticket-pace.js';
+import { isJustInTime } from '../tickets/ticket-issuer.js';
 import { GroupReceiver } from '../groups/group-receiver.js';
 import type { ArrivedGroup } from '../groups/check-scored-group.js';
 import { Certificates } from '../audit/certificates.js';

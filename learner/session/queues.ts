@@ -1,6 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { errorText } from '../../shared/base/errors.js';
-import { usualTicketsAhead } from '../../shared/rl/capacity.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
@@ -14,8 +11,7 @@ import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../tickets/hold-times.js';
-import { issueTickets } from '../tickets/ticket-issuer.js';
-import { isJustInTime, type Pace, JustInTime, atOnce } from '../tickets/ticket-pace.js';
+import { issueTickets, ticketPace } from '../tickets/ticket-issuer.js';
 import type { TicketWatch } from '../tickets/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, openTicketWatch, type WatchedTickets } from './watch-tickets.js';
@@ -173,19 +169,3 @@ export class SessionQueues {
 
 /** Groups that one request brings at most; each is in memory as a message until it has been received. */
 const receivedAtOnce = 8;
-
-const demandEveryMs = 50; // less than the time in which actors take the tickets that wait for them
-
-/** The pace of training tickets: just in time, unless their versions would then not be those that the run asks for. */
-function ticketPace({ broker, settings, config, log }: QueueOptions): Pace {
-  if (!isJustInTime(config)) return atOnce;
-  return new JustInTime({
-    ahead: settings.ticketsAhead ?? usualTicketsAhead(config.groupsPerBatch),
-    read: () =>
-      broker.tickets.demand().catch((caught: unknown) => {
-        log.debug({ reason: errorText(caught) }, 'demand for tickets not read');
-        return undefined;
-      }),
-    pause: (stop) => sleep(demandEveryMs, undefined, { signal: stop }).catch(() => undefined),
-  });
-}

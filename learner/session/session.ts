@@ -24,12 +24,11 @@ import type { SummaryInput } from '../report/summary.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/run-control.js';
 import { VersionNotFinite } from '../publish/adapter-supply.js';
-import { Training } from '../step/training.js';
+import { Training, type TrainingLoop } from '../step/training.js';
 import { SupervisedTraining } from '../supervised/supervised-training.js';
 import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
 import { keepUp } from './upkeep.js';
-import type { TrainingLoop } from '../step/training-loop.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
 

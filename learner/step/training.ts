@@ -1,3 +1,4 @@
+import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { Admission } from '../groups/admission.js';
 import { countDrop } from '../groups/group-receiver.js';
@@ -5,9 +6,28 @@ import type { ArrivedGroup } from '../groups/check-scored-group.js';
 import { StopConditions, type RunEnding, type Watches } from '../stop/stop-conditions.js';
 import type { ActorAudit } from '../audit/actor-audit.js';
 import type { IdleCause } from './idle-clock.js';
-import type { Position, TrainingLoop } from './training-loop.js';
 import { CollectedStep, type CollectedStepOptions } from './collected-step.js';
 import { StepPipeline, type StepPipelineOptions } from './step-pipeline.js';
+
+/** How far the backend has confirmed the training. */
+export interface Position {
+  readonly step: number;
+  readonly version: number; // that the confirmed steps have made
+  readonly isComplete: boolean; // whether all steps of the run were sent to the backend
+  readonly counts: GroupCounts; // of groups, or of examples
+}
+
+/** Trains the steps of a session, on groups or on examples. */
+export interface TrainingLoop {
+  readonly position: Position;
+
+  /**
+   * Trains until the run has all its steps, `stop` aborts or a stop condition holds; then publishes and checkpoints.
+   *
+   * @returns why the run was given up; undefined if it was not.
+   */
+  run(stop: AbortSignal): Promise<RunEnding | undefined>;
+}
 
 export interface TrainingOptions extends CollectedStepOptions, Watches, StepPipelineOptions {
   readonly admission: Admission<ArrivedGroup>;

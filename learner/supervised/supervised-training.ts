@@ -13,7 +13,7 @@ import type { TokenAccount } from '../cost/token-account.js';
 import type { StepEvent } from '../report/history.js';
 import { StepEvents, type StepEventsOptions } from '../report/step-event.js';
 import type { SupervisedResult } from '../report/summary.js';
-import type { Position, TrainingLoop } from '../step/training-loop.js';
+import type { Position, TrainingLoop } from '../step/training.js';
 import type { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { VersionNotFinite } from '../publish/adapter-supply.js';
 import type { Publisher } from '../publish/publisher.js';

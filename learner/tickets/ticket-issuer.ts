@@ -1,10 +1,15 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Gauge } from 'prom-client';
+import { errorText } from '../../shared/base/errors.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import { type TicketDemand, ticketsWanted, usualTicketsAhead } from '../../shared/rl/capacity.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { Admission } from '../groups/admission.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { GroupReceiver } from '../groups/group-receiver.js';
 import type { TicketSource } from './ticket-source.js';
-import type { Pace } from './ticket-pace.js';
 
 const ticketsOutstanding = new Gauge({
   name: 'rl_tickets_outstanding',
@@ -74,4 +79,90 @@ async function isPublished(publishing: Promise<void>, signal: AbortSignal): Prom
     if (signal.aborted) return false;
     throw caught;
   }
+}
+
+/** Decides when the next ticket that the capacity law allows is issued. */
+export interface Pace {
+  /** Resolves to whether a ticket should be issued now; if not, after a pause, or once `signal` aborts. */
+  isWanted(signal: AbortSignal): Promise<boolean>;
+  /** Forgets what actors wanted, because no ticket could be issued for a while. */
+  reset(): void;
+}
+
+/**
+ * Whether the learner chooses when to issue a ticket that the capacity law allows. In synchronous training the version of a
+ * ticket does not depend on the moment of its issue, and a sample lag needs all tickets of a version to be issued by it.
+ */
+export function isJustInTime(config: Pick<RunConfig, 'maxStepsOffPolicy' | 'sampleLag'>): boolean {
+  return config.maxStepsOffPolicy > 0 && config.sampleLag === 0;
+}
+
+/** Issues tickets as early as the capacity law allows. */
+export const atOnce: Pace = {
+  isWanted: () => Promise.resolve(true),
+  reset: () => undefined,
+};
+
+export interface JustInTimeOptions {
+  /** Tickets that may wait for an actor. */
+  readonly ahead: number;
+  /** Reads the queue; undefined if it cannot be read, and then the law and the limiter alone decide. */
+  readonly read: () => Promise<TicketDemand | undefined>;
+  /** Resolves after the time between two reads that find nothing wanted, or once `signal` aborts. */
+  readonly pause: (signal: AbortSignal) => Promise<unknown>;
+}
+
+/**
+ * Issues tickets just in time: when an actor waits for one, or fewer than `ahead` wait for an actor. It asks the server
+ * of the queue, so it needs no knowledge of the actors: any number may come and go, each with its own concurrency.
+ */
+export class JustInTime implements Pace {
+  readonly #options: JustInTimeOptions;
+  #wanted = 0; // tickets, of the last read
+
+  constructor(options: JustInTimeOptions) {
+    this.#options = options;
+  }
+
+  async isWanted(signal: AbortSignal): Promise<boolean> {
+    const { ahead, read, pause } = this.#options;
+    if (this.#wanted === 0) {
+      const demand = await read();
+      this.#wanted = demand === undefined ? 1 : ticketsWanted(demand, ahead);
+    }
+    if (this.#wanted > 0) {
+      this.#wanted -= 1;
+      return true;
+    }
+    await pause(signal);
+    return false;
+  }
+
+  reset(): void {
+    this.#wanted = 0;
+  }
+}
+
+/** What the pace of training tickets follows from. */
+export interface PaceOptions {
+  readonly broker: Pick<Broker, 'tickets'>;
+  readonly settings: { readonly ticketsAhead?: number | undefined };
+  readonly config: Pick<RunConfig, 'maxStepsOffPolicy' | 'sampleLag' | 'groupsPerBatch'>;
+  readonly log: Logger;
+}
+
+const demandEveryMs = 50; // less than the time in which actors take the tickets that wait for them
+
+/** The pace of training tickets: just in time, unless their versions would then not be those that the run asks for. */
+export function ticketPace({ broker, settings, config, log }: PaceOptions): Pace {
+  if (!isJustInTime(config)) return atOnce;
+  return new JustInTime({
+    ahead: settings.ticketsAhead ?? usualTicketsAhead(config.groupsPerBatch),
+    read: () =>
+      broker.tickets.demand().catch((caught: unknown) => {
+        log.debug({ reason: errorText(caught) }, 'demand for tickets not read');
+        return undefined;
+      }),
+    pause: (stop) => sleep(demandEveryMs, undefined, { signal: stop }).catch(() => undefined),
+  });
 }

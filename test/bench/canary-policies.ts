@@ -1,7 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { LearnerConfig } from '../../learner/config.js';
-import { CanarySource } from '../../learner/publish/canary-source.js';
-import { canaryTexts } from '../../learner/publish/canary-texts.js';
+import { CanarySource, canaryTexts } from '../../learner/publish/canary-source.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import { createRandom } from '../../shared/base/random.js';
 import { adamWStep, freshMoments, type Gradients } from '../../shared/model/adamw.js';

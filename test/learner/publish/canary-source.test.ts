@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { CanarySource } from '../../../learner/publish/canary-source.js';
-import { canaryTexts } from '../../../learner/publish/canary-texts.js';
+import { CanarySource, canaryTexts } from '../../../learner/publish/canary-source.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import type { Datum } from '../../../shared/rl/datum.js';
 import { Canary, canaryDigest } from '../../../shared/wire/canary.js';

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
-import { issueTickets } from '../../../learner/tickets/ticket-issuer.js';
-import { JustInTime } from '../../../learner/tickets/ticket-pace.js';
+import { issueTickets, JustInTime } from '../../../learner/tickets/ticket-issuer.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { Changes } from '../../../shared/base/changes.js';
 import type { TicketDemand } from '../../../shared/rl/capacity.js';
