@@ -56,9 +56,21 @@ export class SessionQueues {
     span?.end();
   }
 
-  /** Handles evaluation results, dead letters and lost evaluation tickets until the session ends. */
-  handleEvaluations(evaluator: Evaluator): void {
+  /** Follows the dead letters, of training and of evaluation, until the session ends. */
+  watchDeaths(evaluator: Evaluator): void {
     const { receiver, tickets } = this.#parts;
+    this.#session.start((signal) =>
+      watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
+        const order = tickets.orderOf(ticket);
+        const { stage, reason } = death;
+        if (order === undefined) evaluator.recordDeath(ticket.ticketId, `${stage}: ${reason}`);
+        else receiver.recordDeath(order, ticket.attempt, death);
+      }),
+    );
+  }
+
+  /** Handles evaluation results and lost evaluation tickets until the session ends. */
+  handleEvaluations(evaluator: Evaluator): void {
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
     const receive = (scored: ScoredGroup): boolean => {
       this.#noteAnswer(scored);
@@ -71,20 +83,12 @@ export class SessionQueues {
       receiveAnswers(this.#broker, { receive }, { signal, log: this.#log }),
     );
     this.#session.start((signal) =>
-      watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
-        const order = tickets.orderOf(ticket);
-        const { stage, reason } = death;
-        if (order === undefined) evaluator.recordDeath(ticket.ticketId, `${stage}: ${reason}`);
-        else receiver.recordDeath(order, ticket.attempt, death);
-      }),
-    );
-    this.#session.start((signal) =>
       this.#watchTickets(
         {
           split: 'eval',
           awaited: () => evaluator.awaited,
           isOver: () => true,
-          held: () => 0,
+          unacked: () => 0,
           holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {
             evaluator.recordDeath(ticketId, 'it was lost: no queue had it');
@@ -140,7 +144,7 @@ export class SessionQueues {
           split: 'train',
           awaited: () => receiver.awaited,
           isOver: (ticket) => receiver.isOver(ticket, tickets.orderOf(ticket)),
-          held: () => unacked.size,
+          unacked: () => unacked.size,
           holdTimes,
           onLost: (ticket) => {
             receiver.recordLoss(tickets.orderOf(ticket)!);

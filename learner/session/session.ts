@@ -141,6 +141,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   }
 
   using _upkeep = keepUp({ ...options, ...parts, onCheck: () => recordBill(bill()) });
+  queues.watchDeaths(evaluator);
   queues.handleEvaluations(evaluator);
   // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
   const first = past.first ?? (step === 0 ? evaluate() : undefined);

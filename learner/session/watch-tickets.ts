@@ -32,7 +32,7 @@ export interface WatchedTickets extends Pick<
 > {
   readonly split: Split;
   /** How many scored groups of the split have been received and not acknowledged. */
-  readonly held: () => number;
+  readonly unacked: () => number;
 }
 
 /** The least time between two warnings about held tickets, unless a ticket was withdrawn. */
@@ -40,7 +40,7 @@ const warnEveryMs = 10_000;
 
 /** Creates the watch over the tickets of a split, which reports to the log, the run's events and the metrics. */
 export function openTicketWatch(
-  { split, held, holdTimes, ...watched }: WatchedTickets,
+  { split, unacked, holdTimes, ...watched }: WatchedTickets,
   { broker, runWatch, log: parentLog }: Pick<SessionOptions, 'broker' | 'runWatch' | 'log'>,
   scope: TaskScope,
 ): TicketWatch {
@@ -58,7 +58,7 @@ export function openTicketWatch(
     isOver: watched.isOver,
     poll: () => broker.tickets.poll(split).catch(orElse(undefined)),
     pass: () => {
-      const passage = broker.pass(split, held);
+      const passage = broker.pass(split, unacked);
       return {
         isOver: () => passage.isOver().catch(orElse(false)),
         get heldLong() {

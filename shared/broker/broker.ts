@@ -202,10 +202,10 @@ export class Broker implements AsyncDisposable {
   /**
    * Starts following the tickets that have already left their queue.
    *
-   * @param held returns how many scored groups of the split have been received but not acknowledged.
+   * @param unacked returns how many scored groups of the split have been received but not acknowledged.
    */
-  pass(split: Split, held: () => number): Passage {
-    return new Passage(pollsOf(this.link, split), held);
+  pass(split: Split, unacked: () => number): Passage {
+    return new Passage(pollsOf(this.link, split), unacked);
   }
 
   /** How many tickets the run has ever published, including finished ones. */

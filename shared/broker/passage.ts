@@ -27,14 +27,14 @@ const maxHeldPolls = 5;
  */
 export class Passage {
   readonly #polls: QueuePolls;
-  readonly #held: () => number;
+  readonly #unacked: () => number;
   readonly #heldLong: Attempt[] = [];
   #waiting: Map<number, number> | undefined; // polls since delivery, by sequence number
 
-  /** @param held returns how many scored groups have been received but not acknowledged. */
-  constructor(polls: QueuePolls, held: () => number) {
+  /** @param unacked returns how many scored groups have been received but not acknowledged. */
+  constructor(polls: QueuePolls, unacked: () => number) {
     this.#polls = polls;
-    this.#held = held;
+    this.#unacked = unacked;
   }
 
   /** Tickets whose groups a reward service has held for long; they are not lost. */
@@ -57,7 +57,7 @@ export class Passage {
       if (this.#waiting.size > 0) return false;
     }
     const scored = await this.#polls.scored();
-    return scored !== undefined && scored <= this.#held();
+    return scored !== undefined && scored <= this.#unacked();
   }
 
   async #follow(waiting: Map<number, number>, { live, deliveredTo }: QueueState): Promise<void> {
