@@ -154,11 +154,23 @@ export class TrainingOperations {
       if (path !== undefined) {
         return json({ path: formatTinkerPath(pathOf(saved)), sampling_session_id: null, type });
       }
-      if (isInflight) run.inflight.checkpoint = saved;
+      if (isInflight) {
+        const replaced = run.inflight.checkpoint;
+        run.inflight.checkpoint = saved;
+        if (replaced !== undefined) await this.#expire(replaced);
+      }
       const weights = isInflight ? run.inflight : { checkpoint: saved, isInflight };
       const { id } = this.samplers.open(run.session, weights, sessionSeqId);
       return json({ path: null, sampling_session_id: id, type });
     });
+  }
+
+  /** Inflight weights that newer ones have replaced have no name, so nobody will ask for them, except requests in progress. */
+  async #expire(replaced: CheckpointMetadata): Promise<void> {
+    const path = pathOf(replaced);
+    if (!this.store.has(path)) return; // a client has deleted it
+    const { public: isPublic } = this.store.get(path);
+    await this.store.change(path, { public: isPublic, expires_at: expiryAfter(3_600) });
   }
 
   /** Saves an adapter of which a client asks a link to each file. */

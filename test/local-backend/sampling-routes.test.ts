@@ -264,6 +264,13 @@ describe('the sampling routes of the local backend', () => {
       assert.equal(after.path, path(2));
       assert.deepEqual(await sampled(late, 0), after);
       assert.notDeepEqual(after.tokens, before.tokens);
+      const { checkpoints } = await wire.get(`training_runs/${model}/checkpoints`);
+      const expires = (checkpoints as Json[]).map(({ expires_at }) => typeof expires_at);
+      assert.deepEqual(
+        expires.sort(),
+        ['object', 'string'],
+        'replaced weights do not stay forever',
+      );
 
       await train();
       const { sampling_session_id: fixed } = await save({});
