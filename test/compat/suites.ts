@@ -1,3 +1,4 @@
+import { testCookbookLearning } from './cookbook-learning.js';
 import { testCookbookSpeed } from './cookbook-speed.js';
 import { testCookbook, testNewestCookbook, testTwoCommands } from './cookbook.js';
 import { testCountdownExample } from './countdown-example.js';
@@ -64,6 +65,13 @@ export const suites: readonly Suite[] = [
     proves: "the cookbook's loop takes the same steps on the local backend and on TuFT; how fast",
     run: testCookbookSpeed,
     limitMinutes: 30,
+  },
+  {
+    name: 'cookbook-learning',
+    proves:
+      "Offbeat and the cookbook's loop train for the same time at the same slow server; what they learn",
+    run: testCookbookLearning,
+    limitMinutes: 240,
   },
   {
     name: 'tuft-calls',
