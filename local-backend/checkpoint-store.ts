@@ -111,7 +111,8 @@ const optimizerFile = 'optimizer/optimizer.safetensors';
  */
 export class CheckpointStore {
   readonly #byPath = new Map<string, CheckpointMetadata>();
-  readonly #lastUses = new Map<string, Promise<unknown>>(); // by path, while one is in progress
+  readonly #lastWrites = new Map<string, Promise<unknown>>(); // by path, while one is in progress
+  readonly #lastUses = new Map<string, Promise<unknown>>(); // likewise
 
   private constructor(
     private readonly root: string,
@@ -198,16 +199,20 @@ export class CheckpointStore {
     await this.#inTurn(path, async () => {
       await writeWhenRoom('checkpoints', this.wait, async () => {
         await makeFolders(dirname(this.#folder(path)));
-        await writeFolder(this.#folder(path), files);
+        await writeFolder(this.#folder(path), files, (swap) =>
+          this.#alone(path, async () => {
+            await swap();
+            this.#byPath.set(formatTinkerPath(path), metadata);
+          }),
+        );
       });
-      this.#byPath.set(formatTinkerPath(path), metadata);
     });
     return metadata;
   }
 
   /** @throws {ApiError} 404 */
   read(path: TinkerPath): Promise<CheckpointFiles> {
-    return this.#inTurn(path, async () => {
+    return this.#alone(path, async () => {
       this.get(path);
       const read = (file: string) => readFile(join(this.#folder(path), file));
       const [adapter, adapterConfig, optimizer] = await Promise.all([
@@ -253,7 +258,7 @@ export class CheckpointStore {
   /** @throws {ApiError} 404 */
   async delete(path: TinkerPath): Promise<void> {
     this.get(path);
-    await this.#inTurn(path, async () => {
+    await this.#alone(path, async () => {
       this.get(path);
       const folder = this.#folder(path);
       const forget = () => this.#byPath.delete(formatTinkerPath(path));
@@ -265,20 +270,17 @@ export class CheckpointStore {
     });
   }
 
+  /** Writes one after another to a path: changed metadata must not be those of a checkpoint that was replaced meanwhile. */
+  #inTurn(path: TinkerPath, write: () => Promise<void>): Promise<void> {
+    return afterLast(this.#lastWrites, formatTinkerPath(path), write);
+  }
+
   /**
-   * Does one thing after another with a path: nothing reads or deletes files that are being replaced, and changed metadata are
-   * those of the checkpoint that is there.
+   * Does one thing at a time with the files of a path, so that none is read or deleted while they are replaced. Unlike a write,
+   * which may wait for room on the disk, each takes a moment.
    */
-  async #inTurn<T>(path: TinkerPath, work: () => Promise<T>): Promise<T> {
-    const key = formatTinkerPath(path);
-    const working = (this.#lastUses.get(key) ?? Promise.resolve()).then(work);
-    const ended = working.catch(() => undefined);
-    this.#lastUses.set(key, ended);
-    try {
-      return await working;
-    } finally {
-      if (this.#lastUses.get(key) === ended) this.#lastUses.delete(key);
-    }
+  #alone<T>(path: TinkerPath, use: () => Promise<T>): Promise<T> {
+    return afterLast(this.#lastUses, formatTinkerPath(path), use);
   }
 
   #folder({ runId, kind, name }: TinkerPath): string {
@@ -299,4 +301,20 @@ async function foldersIn(path: string): Promise<string[]> {
 function skipMissing(error: unknown): never[] {
   if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return [];
   throw error;
+}
+
+/** Does work once the last one under the same key has ended, and keeps it there until it has ended itself. */
+async function afterLast<T>(
+  last: Map<string, Promise<unknown>>,
+  key: string,
+  work: () => Promise<T>,
+): Promise<T> {
+  const working = (last.get(key) ?? Promise.resolve()).then(work);
+  const ended = working.catch(() => undefined);
+  last.set(key, ended);
+  try {
+    return await working;
+  } finally {
+    if (last.get(key) === ended) last.delete(key);
+  }
 }

@@ -22,10 +22,12 @@ export async function makeFolders(path: string): Promise<void> {
  * the new, since everything is synced before the rename.
  *
  * @param files content by path relative to the folder.
+ * @param place is given the work that puts the written files in the place of the old ones, which takes a moment.
  */
 export async function writeFolder(
   folder: string,
   files: ReadonlyMap<string, Uint8Array | string>,
+  place: (swap: () => Promise<void>) => Promise<void>,
 ): Promise<void> {
   const parent = dirname(folder);
   const name = folder.slice(parent.length + 1);
@@ -40,14 +42,16 @@ export async function writeFolder(
     }
     for (const path of [...folders, temporary]) await syncFolder(path);
     const old = join(parent, `${replaced}${randomUUID()}.${name}`);
-    if (existsSync(folder)) await rename(folder, old);
-    try {
-      await rename(temporary, folder);
-    } catch (error) {
-      if (existsSync(old)) await rename(old, folder);
-      throw error;
-    }
-    await syncFolder(parent);
+    await place(async () => {
+      if (existsSync(folder)) await rename(folder, old);
+      try {
+        await rename(temporary, folder);
+      } catch (error) {
+        if (existsSync(old)) await rename(old, folder);
+        throw error;
+      }
+      await syncFolder(parent);
+    });
     await rm(old, { recursive: true, force: true });
   } catch (error) {
     await rm(temporary, { recursive: true, force: true });

@@ -165,7 +165,7 @@ export class TrainingOperations {
     });
   }
 
-  /** Inflight weights that newer ones have replaced have no name, so nobody will ask for them, except requests in progress. */
+  /** Inflight weights that newer ones have replaced have no name, so none but requests in progress will ask for them. */
   async #expire(replaced: CheckpointMetadata): Promise<void> {
     const path = pathOf(replaced);
     if (!this.store.has(path)) return; // a client has deleted it

@@ -4,6 +4,7 @@ import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { pino } from 'pino';
 import {
@@ -14,6 +15,7 @@ import {
 import { deleteExpired } from '../../local-backend/checkpoint-routes.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
+import { gate } from '../support/broker.js';
 import { checkpointAbout } from './values.js';
 
 const log = pino({ level: 'silent' });
@@ -106,14 +108,19 @@ describe('the checkpoint store', () => {
     }
   });
 
-  it('a checkpoint that is deleted while it is being saved again is gone, and can be saved', async () => {
+  it('a checkpoint that is deleted while it is being saved again is there with its files or not at all', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, log);
     const path = { runId: 'run', kind: 'weights', name: 'w' } as const;
     const about = checkpointAbout({ kind: 'weights', name: 'w' });
     await store.save(about, files);
-    await Promise.all([store.save(about, files), store.delete(path)]);
-    assert.deepEqual([store.has(path), await readdir(join(root, 'run', 'weights'))], [false, []]);
+    for (let turns = 0; turns < 20; turns++) {
+      const saving = store.save(about, files);
+      for (let turn = 0; turn < turns; turn++) await setImmediate();
+      await Promise.all([saving, store.delete(path).catch(() => undefined)]);
+      const there = await readdir(join(root, 'run', 'weights'));
+      assert.deepEqual(there, store.has(path) ? ['w'] : []);
+    }
     await store.save(about, files);
     assert.deepEqual([...(await store.read(path)).adapter], [1, 2, 3]);
     const both = await Promise.allSettled([store.delete(path), store.delete(path)]);
@@ -132,10 +139,14 @@ describe('the checkpoint store', () => {
     for (const name of ['a', 'b', 'c']) {
       await store.save(checkpointAbout({ kind: 'weights', name, expires_at: over }), files);
     }
+    const changed = gate();
     const stuck: Pick<CheckpointStore, 'expired' | 'delete'> = {
       expired: (now) => store.expired(now),
-      delete: (one) =>
-        one.name === 'a' ? Promise.reject(new Error('a is stuck')) : store.delete(one),
+      delete: async (one) => {
+        if (one.name !== 'a') return store.delete(one);
+        await changed.opened;
+        throw new Error('a is stuck');
+      },
     };
     const deleting = deleteExpired(
       stuck as CheckpointStore,
@@ -143,6 +154,7 @@ describe('the checkpoint store', () => {
       Date.parse(over),
     );
     await store.change(path('b'), { public: false, expires_at: null });
+    changed.open();
     await assert.rejects(deleting, /a is stuck/);
     assert.deepEqual(
       store.list().map(({ name }) => name),
