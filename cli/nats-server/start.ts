@@ -84,7 +84,7 @@ const earlierServerMs = 15_000;
  *
  * @param folder absolute; receives configuration, keys, ports file and store. In the folder of a run, the caller
  *   has locked it: there may be servers that cannot be seen from here.
- * @throws {UserError} if an earlier server on that store does not end, or the server is not ready by the deadline.
+ * @throws {UserError} if an earlier server on that store does not end, or the server is not ready by the deadline. @throws {Error} if it ends.
  * @throws when it ended, or did not become healthy with JetStream on in `deadlineMs`, with the end
  * of its log; the process is stopped then.
  */
@@ -129,7 +129,8 @@ export async function startNats(
     }
     signal.throwIfAborted();
     const tail = await logTail(logPath, 10);
-    throw new UserError([`nats-server did not become ready: ${reason}`, ...tail].join('\n  '));
+    const text = [`nats-server did not become ready: ${reason}`, ...tail].join('\n  ');
+    throw limit.aborted ? new UserError(`${text}\n  --ready-seconds allows more`) : new Error(text);
   } catch (caught) {
     await server.stop(0, limit);
     throw caught;

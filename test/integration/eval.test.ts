@@ -114,7 +114,7 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
     assert.match(err, /version 3 failed: all of its sampled .* died, 2 of 2:$/m);
     assert.match(err, /^ {2}- actor: ticket eval-3-0-\S+ needs \d+ tokens .* has room for 64/m);
     const folder = /the logs of this evaluation are in (\S+)$/m.exec(err)![1]!;
-    assert.match(await readFile(join(folder, 'actor-0.log'), 'utf8'), /message given up/);
+    assert.match(await readFile(join(folder, 'measure-0.log'), 'utf8'), /message given up/);
     assert(!existsSync(join(folder, 'checkpoints')));
     await rm(folder, { recursive: true });
   });

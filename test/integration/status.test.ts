@@ -142,10 +142,11 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     await js.publish(names.subjects.dead('actor', 'actor-0'), new Uint8Array(), {
       headers: fields,
     });
-    const lease = actorLease({ actor: hostile, lastSeenAt: Date.now() + 60_000 });
+    const engine = { url: 'http://gpu-0:8000', trouble: hostile, adapters: 0, slots: 6 };
+    const lease = actorLease({ actor: 'actor-0', lastSeenAt: Date.now(), engines: [engine] });
     await js.publish(`$KV.${names.buckets.actors}.actor-0`, encode(ActorLease, lease));
     for (const { out } of [await status(), await status('--json')]) {
-      assert.equal(out.split('\\u001b[2J\\u009b2J').length, 3); // the reason and the actor
+      assert.equal(out.split('\\u001b[2J\\u009b2J').length, 3); // the reason and the engine's trouble
       assert.doesNotMatch(out.replaceAll('\n', ''), /\p{Cc}/u);
     }
   });
