@@ -8,6 +8,7 @@ import { type Split, type Ticket, ticketAttributes } from '../../shared/wire/tic
 import { startSpan } from '../../shared/service/telemetry/tracing.js';
 import { tokenCount } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { orderOf } from '../../shared/base/ticket-name.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../tickets/hold-times.js';
@@ -87,7 +88,7 @@ export class SessionQueues {
         {
           split: 'eval',
           awaited: () => evaluator.awaited,
-          isOver: () => true,
+          isOver: ({ ticketId }) => orderOf(ticketId) === undefined, // the queue holds those of training too
           unacked: () => 0,
           holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {

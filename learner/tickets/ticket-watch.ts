@@ -69,6 +69,7 @@ export class TicketWatch {
   readonly #options: TicketWatchOptions;
   readonly #open = new Map<string, OpenTicket>(); // by readable ticket id
   readonly #withdrawn = new Map<string, number>(); // seconds at which each was leased, by message id; oldest first
+  #hasTaken = false; // whether the queue had tickets that actors took, at the last poll
   #leftOver = new Map<number, number>(); // seconds that each has been so, by its number in the queue
   #polledAt: number | undefined;
   #suspected: readonly Attempt[] = [];
@@ -101,13 +102,14 @@ export class TicketWatch {
     const before = awaited(); // tickets published during the read may be missing from it
     const elapsed = this.#elapsedSeconds();
     this.#recordFinished();
-    if (before.length === 0 && this.#passage === undefined) {
+    if (before.length === 0 && this.#passage === undefined && !this.#hasTaken) {
       this.#missing = [];
       this.#options.onPoll?.(0);
       return;
     }
     const queue = await poll();
     if (queue === undefined) return;
+    this.#hasTaken = queue.tickets.some(({ isTaken }) => isTaken);
     const missing = queue.isWhole ? among(this.#missing, awaited()) : [];
     this.#missing = [];
     for (const ticket of without(missing, inQueue(queue))) {
@@ -167,7 +169,8 @@ export class TicketWatch {
     this.#leftOver = new Map();
     for (const { seq, ticket, isTaken } of tickets) {
       if (!isTaken || ids.has(messageIdOf(ticket)) || !isOver(ticket)) continue;
-      const seconds = (before.get(seq) ?? 0) + elapsed;
+      const known = before.get(seq);
+      const seconds = known === undefined ? 0 : known + elapsed; // it may just have been published
       if (seconds <= holdTimes.limit || !(await withdraw(seq))) this.#leftOver.set(seq, seconds);
     }
   }
