@@ -236,8 +236,8 @@ export class EngineSampler implements Sampler {
     }
   }
 
-  #end(rollout: SampledRollout, { stopStrings = [] }: GroupRequest): SampledRollout {
-    return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
+  #end(rollout: SampledRollout, request: GroupRequest): SampledRollout {
+    return endAtStop(rollout, this.options.tokenizer.decode, request);
   }
 
   #now(): number {

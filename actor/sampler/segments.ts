@@ -1,5 +1,5 @@
 import { createRandom } from '../../shared/base/random.js';
-import type { SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { lengthAtStop } from '../../shared/model/stop-strings.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { PolicyChoice } from './sampler.js';
@@ -34,16 +34,18 @@ export function appendSegment(
 }
 
 /**
- * The rollout cut after its first stop string. A call does not detect a stop string that began in the
- * previous call, and a server may return tokens after one.
+ * The rollout cut after its first stop string, or token that ends a sequence. A call does not detect a stop string that began in the
+ * previous call, and a server may return tokens after one, or know fewer such tokens.
  */
 export function endAtStop(
   rollout: SampledRollout,
   decode: (tokens: Int32Array) => string,
-  stopStrings: readonly string[],
+  { stopStrings = [], stopTokenIds }: Pick<GroupRequest, 'stopStrings' | 'stopTokenIds'>,
 ): SampledRollout {
-  const length = lengthAtStop(rollout.tokens, decode, stopStrings);
-  if (length === undefined) return rollout;
+  const end = rollout.tokens.findIndex((token) => stopTokenIds.includes(token));
+  const tokens = end === -1 ? rollout.tokens : rollout.tokens.subarray(0, end + 1);
+  const length = lengthAtStop(tokens, decode, stopStrings) ?? tokens.length;
+  if (length === rollout.tokens.length) return rollout;
   return {
     tokens: rollout.tokens.slice(0, length),
     behaviorLogprobs: rollout.behaviorLogprobs.slice(0, length),

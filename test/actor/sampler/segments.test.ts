@@ -6,6 +6,7 @@ import {
   continuationSeed,
   continuedPrompt,
   continuingVersion,
+  endAtStop,
   nextSegmentLength,
 } from '../../../actor/sampler/segments.js';
 import { rollout } from '../../support/messages.js';
@@ -39,6 +40,16 @@ describe('sampling in segments', () => {
   it('a segment continues with the newest version, or in a single-version group with that of the group', () => {
     assert.equal(continuingVersion({ version: 3, adoptsNewer: true }, [3, 4, 5]), 5);
     assert.equal(continuingVersion({ version: 3, adoptsNewer: false }, [3, 4, 5]), 3);
+  });
+
+  it('a rollout ends with the first token that ends a sequence, also where the server went on', () => {
+    const whole = rollout(4, { tokens: Int32Array.of(4, 9, 5, 9), stopReason: 'length' });
+    const ended = endAtStop(whole, String, { stopTokenIds: [9, 8] });
+    assert.deepEqual(
+      [[...ended.tokens], ended.behaviorLogprobs.length, ended.versions, ended.stopReason],
+      [[4, 9], 2, [[0, 2]], 'stop'],
+    );
+    assert.equal(endAtStop(whole, String, { stopTokenIds: [] }), whole);
   });
 
   it('segments by several versions are joined into one rollout', () => {
