@@ -10,6 +10,7 @@ import { printable, printableJson } from '../../shared/base/printable.js';
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { readStore } from '../existing-run/read-store.js';
+import { readRunState } from '../existing-run/run-state.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/stop-signals.js';
 import { type Books, entriesOf, type Entry, listText, showing } from './text.js';
@@ -235,8 +236,9 @@ async function replay({ broker, request, chosen, signal }: Letters): Promise<Out
 const patienceMs = 30_000;
 
 async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposable> {
-  // Longer than a lease is valid without renewal.
-  const patience = AbortSignal.timeout(25_000);
+  const { leader } = await readRunState(broker, signal);
+  // Longer than the lease is valid without renewal.
+  const patience = AbortSignal.timeout((leader?.expiresMs ?? 15_000) + 10_000);
   try {
     return await broker.ledger.lead('dead-letters', AbortSignal.any([signal, patience]));
   } catch (caught) {

@@ -1,9 +1,7 @@
 import { rename, writeFile } from 'node:fs/promises';
-import { resolve } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { plainWords } from '../../shared/base/plain-words.js';
-import { tableKind } from '../../shared/tasks/data/table.js';
 import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
@@ -50,25 +48,6 @@ export async function writeLaunch(path: string, launch: Launch): Promise<void> {
   const partial = `${path}.partial`;
   await writeFile(partial, `${JSON.stringify(launch, undefined, 2)}\n`, { mode: 0o600 });
   await rename(partial, path);
-}
-
-/**
- * The same settings with whole paths of files and folders, so that the run may be resumed or measured from another folder.
- *
- * @param settings of the launcher or of the learner.
- */
-export function withWholePaths<Settings extends UpRequest['settings']>(
-  settings: Settings,
-): Settings {
-  const isPath = (key: string, value: unknown): value is string =>
-    typeof value === 'string' &&
-    (['modelDir', 'natsKeys'].includes(key) ||
-      (['dataset', 'data'].includes(key) && tableKind(value) !== undefined));
-  const entries = Object.entries(settings).map(([key, value]) => [
-    key,
-    isPath(key, value) ? resolve(value) : value,
-  ]);
-  return Object.fromEntries(entries) as Settings;
 }
 
 /** The learner's settings that are not part of what a run trains: they may change at a resume. */
@@ -118,8 +97,7 @@ export function resumed(
   }
 
   const settings = withLimits(launch.settings, request.settings);
-  const began = withWholePaths(launch.settings); // an earlier version of offbeat kept them as given
-  const has = learner.safeParse({ ...withEnd(began), run: 'any' }).data ?? {};
+  const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
   for (const [key, now] of Object.entries(request.settings)) {
     if (changeableSettings.includes(key)) continue;
     const before = has[key];
@@ -127,8 +105,7 @@ export function resumed(
   }
 
   const { sampler = stored.sampler } = request.given;
-  const { engineUrl: _engine, actors: _actors, ...ofAnySampler } = stored;
-  const kept = sampler === stored.sampler ? stored : withActors({ ...ofAnySampler, sampler });
+  const kept = sampler === stored.sampler ? stored : ofOtherSampler(stored, sampler);
   const config = withKey(UpConfig.parse({ ...kept, ...request.given, resume: true }), env);
   if (problems.length === 0) checkRequest(learner, config, settings, env, complain);
   if (problems.length > 0) {
@@ -138,6 +115,15 @@ export function resumed(
     );
   }
   return { config, settings, given: request.given };
+}
+
+/** What the launcher of a run was given, but for what fits only the sampler that it had then. */
+function ofOtherSampler(stored: Launch['launcher'], sampler: SamplerKind): Partial<UpConfig> {
+  const { engineUrl: _engine, segmentTokens: _tokens, onAdoption: _cache, ...others } = stored;
+  const { actors, ...rest } = others;
+  const isEngine = (kind: SamplerKind) => kind === 'vllm' || kind === 'sglang';
+  const keepsActors = isEngine(stored.sampler) === isEngine(sampler);
+  return withActors({ ...rest, ...(keepsActors && { actors }), sampler } as Partial<UpConfig>);
 }
 
 function withLimits(

@@ -5,7 +5,7 @@ import type { Environment } from '../../shared/service/config.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
-import { readLaunch, withWholePaths, writeLaunch, resumed } from './resume.js';
+import { readLaunch, writeLaunch, resumed } from './resume.js';
 import { services } from '../services.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -100,7 +100,7 @@ export async function up(
     // First, so that the folder of a start that fails from here on counts as one that has not begun.
     await writeLaunch(folder.launch, {
       run,
-      launcher: withWholePaths(launcher),
+      launcher,
       settings: request.settings,
     });
     if (start !== undefined) {
@@ -134,8 +134,7 @@ async function understand(
   command: StartCommand | undefined,
 ): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
   const learner = await services.learner.config();
-  const given = loadUpConfig(learner, argv, env, command);
-  const request = { ...given, settings: withWholePaths(given.settings) };
+  const request = loadUpConfig(learner, argv, env, command);
   const { run, runsDir, resume } = request.config;
   if (!resume || run === undefined) return { request, resumable: undefined };
   const resumable = await findRunFolder(runsDir, run);

@@ -152,7 +152,7 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
     assert.match(up.err, /--loss/);
     await using missing = await UpProcess.start(['--data=no.jsonl'], undefined, {}, 'sft');
     assert.equal(await missing.ended(), 2);
-    assert.match(missing.err, /cannot read .* in \S*\/no\.jsonl/);
+    assert.match(missing.err, /cannot read .* in no\.jsonl/);
     await using long = await UpProcess.start(['--max-tokens=5'], undefined, {}, 'sft');
     assert.equal(await long.ended(), 2);
     assert.match(

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { Launch, resumed, withWholePaths } from '../../../cli/up/resume.js';
+import { Launch, resumed } from '../../../cli/up/resume.js';
 import { createRunFolder, findRunFolder } from '../../../cli/run-folder.js';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
 import type { UpRequest } from '../../../cli/up/up-config.js';
@@ -47,15 +47,11 @@ describe('a resumed run', () => {
     assert.deepEqual([began.engineUrl, began.actors], ['http://gpu-0:8000', 1]);
     const moved = resume(engine, ['--sampler=onnx']).config;
     assert.deepEqual([moved.sampler, moved.engineUrl, moved.actors], ['onnx', undefined, 2]);
+    const segments = resume([...engine, '--segment-tokens=64'], ['--sampler=onnx']).config;
+    assert.equal(segments.segmentTokens, undefined);
     const back = resume([...engine, '--actors=3'], ['--sampler=onnx', '--actors=4']).config;
     assert.equal(back.actors, 4);
-  });
-
-  it('a run is kept with whole paths, so that it may be resumed from another folder', () => {
-    const given = { dataset: 'p.jsonl', data: 'solver', modelDir: 'm', loss: 'ppo' };
-    const kept = withWholePaths(given);
-    assert.deepEqual(kept, { ...given, dataset: resolve('p.jsonl'), modelDir: resolve('m') });
-    assert.deepEqual(withWholePaths({ dataset: 'me/problems' }), { dataset: 'me/problems' });
+    assert.equal(resume(['--actors=5'], ['--sampler=tinker']).config.actors, 5);
   });
 
   it('a resumed run may wait longer for its last checkpoint, once that took too long', () => {
