@@ -28,7 +28,9 @@ describe('the starvation component', async () => {
       const scaled = objects.filter(
         ({ kind }) => kind === 'ScaledObject',
       ) as unknown as ScaledObject[];
-      const { triggers } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!.spec;
+      const { spec } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!;
+      assert(!('fallback' in spec), 'KEDA refuses it for a trigger that is not AverageValue');
+      const { triggers } = spec;
       // Without a value KEDA would scale down to the least; the threshold keeps the number of actors.
       const { query = '', threshold = '' } = triggers[0]!.metadata;
       assert(query.endsWith(` or vector(${threshold})`), query);
