@@ -77,7 +77,8 @@ export async function acquireLeadership(
 }
 
 function leaseOf(holder: string, { expiresMs }: LeaseTiming): LeaderLease {
-  return { v: 1, holder, renewedAt: Date.now(), expiresMs };
+  const isUsual = expiresMs === defaultTiming.expiresMs; // which learners and readers of earlier versions expect
+  return { v: 1, holder, renewedAt: Date.now(), ...(!isUsual && { expiresMs }) };
 }
 
 function hold(
