@@ -256,7 +256,7 @@ export class ScoringQueue {
   /**
    * Scores many texts in parts, one after another, so that training has its turn in between.
    *
-   * @param signal aborts the parts that still wait.
+   * @param signal ends it before the next part.
    * @returns the scores of each text.
    * @throws {PermanentError} when `signal` aborts.
    */

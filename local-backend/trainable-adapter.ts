@@ -56,9 +56,8 @@ export class TrainableAdapter {
    * Adds the loss's gradient to the accumulated ones. It adds nothing if it fails or if a logprob is not
    * finite: then the weights are broken, which the client sees from the returned logprobs.
    *
-   * @throws {PermanentError} when a datum or a setting does not fit the loss, or the gradient of a finite
-   *   loss is not finite.
-   * @throws {Error} when the loss of finite logprobs is not finite.
+   * @throws {PermanentError} when a datum or a setting does not fit the loss, or the loss of finite logprobs or its
+   *   gradient is not finite.
    */
   async forwardBackward(
     trainer: GradientSource,

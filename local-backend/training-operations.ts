@@ -168,9 +168,10 @@ export class TrainingOperations {
   /** Inflight weights that newer ones have replaced have no name, so none but requests in progress will ask for them. */
   async #expire(replaced: CheckpointMetadata): Promise<void> {
     const path = pathOf(replaced);
-    if (!this.store.has(path)) return; // a client has deleted it
-    const { public: isPublic } = this.store.get(path);
-    await this.store.change(path, { public: isPublic, expires_at: expiryAfter(3_600) });
+    const now = this.store.has(path) ? this.store.get(path) : undefined;
+    if (now === undefined || now.public || now.expires_at !== null) return; // a client has decided otherwise
+    const changes = { public: false, expires_at: expiryAfter(3_600) };
+    await this.store.change(path, changes).catch(() => undefined); // deleted meanwhile
   }
 
   /** Saves an adapter of which a client asks a link to each file. */

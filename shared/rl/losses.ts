@@ -168,6 +168,7 @@ export function lossAndGradient(
 ): LossAndGradient {
   const { length } = currentLogprobs;
   const settings = checkedSettings(name, config);
+  const { scaledBy } = losses[name];
   const columns = losses[name].inputs.map((key) => {
     const values = inputs[key];
     if (values?.length === length) return [key, values] as const;
@@ -178,6 +179,7 @@ export function lossAndGradient(
   const position = { weights: NaN, logprobs: NaN, advantages: NaN };
   let loss = 0;
   for (let i = 0; i < length; i++) {
+    if (scaledBy !== undefined && inputs[scaledBy]![i] === 0) continue; // else a ratio of ∞ would make it NaN
     for (const [key, values] of columns) position[key] = values[i]!;
     const [value, derivative] = losses[name].term(currentLogprobs[i]!, position, settings);
     loss += value;

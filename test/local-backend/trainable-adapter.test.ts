@@ -151,6 +151,10 @@ describe('the training state of a run', () => {
       const a = await usual.forwardBackward(trainer, [with_(-3)], loss, {});
       const b = await strange.forwardBackward(trainer, [with_(-200)], loss, {});
       assert.equal(a.lossSum, b.lossSum);
+      const [c, d] = [-3, -200].map((logprob) =>
+        fresh().forward(trainer, [with_(logprob)], loss, {}),
+      );
+      assert.equal((await c!).lossSum, (await d!).lossSum);
       assert.deepEqual(usual.optimStep(adam), strange.optimStep(adam));
       assert.deepEqual(weights(usual), weights(strange));
     });
