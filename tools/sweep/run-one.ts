@@ -92,11 +92,15 @@ export function evaluationsOf(
 
 /** Whether a result has each of its further evaluations, with the settings of now. */
 export function isEvaluated(
-  result: Pick<RunResult, 'choice' | 'furtherSettings'>,
+  result: Pick<RunResult, 'choice' | 'furtherSettings' | 'furtherEvals'>,
   further: readonly FurtherEvaluation[],
 ): boolean {
-  return evaluationsOf(result, further).every(({ name, settings }) =>
-    isDeepStrictEqual(result.furtherSettings[name], settings),
+  const { furtherEvals, furtherSettings } = result;
+  return evaluationsOf(result, further).every(
+    ({ name, settings }) =>
+      name in furtherEvals &&
+      // Results of earlier versions do not have them.
+      isDeepStrictEqual(furtherSettings[name] ?? settings, settings),
   );
 }
 

@@ -14,14 +14,16 @@ describe('the flags of a run of an experiment', () => {
 
 describe('the further evaluations of a finished run', () => {
   const cool = { name: 'cool', settings: { temperature: 0.3 }, where: { lag: '0' } };
-  const kept = (furtherSettings: Record<string, object>) =>
-    isEvaluated({ choice: { lag: '0' }, furtherSettings } as never, [cool]);
+  const kept = (furtherSettings: Record<string, object>, furtherEvals: object = { cool: {} }) =>
+    isEvaluated({ choice: { lag: '0' }, furtherSettings, furtherEvals } as never, [cool]);
 
   it('a finished run is made again if a further evaluation of it is missing or has other settings now', () => {
     assert.equal(kept({ cool: { temperature: 0.3 } }), true);
     assert.equal(kept({ cool: { temperature: 0.5 } }), false);
-    assert.equal(kept({}), false);
-    assert.equal(isEvaluated({ choice: { lag: '4' }, furtherSettings: {} }, [cool]), true);
+    assert.equal(kept({}, {}), false);
+    assert.equal(kept({}), true); // of an earlier version, which did not keep them
+    const other = { choice: { lag: '4' }, furtherSettings: {}, furtherEvals: {} };
+    assert.equal(isEvaluated(other, [cool]), true);
   });
 });
 
