@@ -22,7 +22,7 @@ export const PromptTemplate = z
       .optional(),
     opening: z.string().default(''), // of a chat: the beginning of the assistant's answer
     answer: AnswerPlace,
-    stop: z.array(text.max(64)).max(16).default([]), // texts that end sampling, besides the end of the sequence; each is searched for in every answer
+    stop: z.array(text.max(128)).max(100).default([]), // texts that end sampling, besides the end of the sequence; each is searched for in every answer
   })
   .check(({ value, issues }) => {
     const complain = (path: string, message: string) =>
