@@ -32,7 +32,7 @@ from countdown import (
 )
 
 
-def main(problems, minutes, bound, groups, group_size, learning_rate, lora_rank, loss):
+def main(problems, minutes, bound, groups, group_size, learning_rate, lora_rank, loss, bounds):
     logging.disable(logging.WARNING)
     settings = Settings(groups=groups, group_size=group_size, learning_rate=learning_rate, lora_rank=lora_rank)
     with tempfile.TemporaryDirectory() as folder:
@@ -42,6 +42,7 @@ def main(problems, minutes, bound, groups, group_size, learning_rate, lora_rank,
             dataset_builder=FromFile(settings=settings, problems=problems),
             remove_constant_reward_groups=True,
             ttl_seconds=None,
+            loss_fn_config=bounds,
             async_config=train.AsyncConfig(
                 max_steps_off_policy=bound, groups_per_batch=groups, loss_fn=loss
             ),

@@ -1,0 +1,67 @@
+import { mean } from '../../shared/base/statistics.js';
+import { halfTInterval } from '../../tools/sweep/bootstrap.js';
+import { alignedTable } from '../docs/markdown-table.js';
+import type { Race } from './cookbook-learning.js';
+
+/** A row for each system with its settings. */
+export function raceTable(races: readonly Race[]): string {
+  const arms = new Map<string, Race[]>();
+  for (const race of races) {
+    const name = [race.system, race.bound, race.loss, race.learningRate].join(' ');
+    arms.set(name, [...(arms.get(name) ?? []), race]);
+  }
+  const rows = [...arms.values()].map((runs) => {
+    const { system, loss, learningRate, minutes } = runs[0]!;
+    const of = (value: (race: Race) => number) => runs.map(value);
+    const end = 60 * minutes;
+    return [
+      `${system}, \`${loss}\` at ${learningRate}`,
+      String(runs.length),
+      spread(of(({ steps }) => within(steps, 0, end).length)),
+      spread(of(({ steps }) => answersOf(within(steps, 0, end)) / minutes)),
+      spread(of(({ steps }) => mean(within(steps, 0, end).map(({ staleness }) => staleness)))),
+      ...[5, 10, 20].map((percent) =>
+        spread(of(({ steps }) => secondsTo({ steps: within(steps, 0, end) }, percent / 100))),
+      ),
+      spread(of(({ steps }) => 100 * shareOf(within(steps, end - 60, end)))),
+    ];
+  });
+  const head = ['', 'seeds', 'steps', 'answers a minute', 'staleness', 's to 5 %', '10 %', '20 %'];
+  return alignedTable([[...head, 'right in the last minute, %'], ...rows]);
+}
+
+type Steps = Race['steps'];
+
+function within(steps: Steps, from: number, to: number): Steps {
+  return steps.filter(({ seconds }) => seconds > from && seconds <= to);
+}
+
+function answersOf(steps: Steps): number {
+  return steps.reduce((sum, { answers }) => sum + answers, 0);
+}
+
+function shareOf(steps: Steps): number {
+  return steps.reduce((sum, { right }) => sum + right, 0) / answersOf(steps);
+}
+
+/** Answers to new problems over which the share of right ones is taken. */
+const windowAnswers = 2_048;
+
+/** Seconds until this share of the newest answers is right; Infinity if it never is. */
+export function secondsTo({ steps }: Pick<Race, 'steps'>, share: number): number {
+  for (const [i, { seconds }] of steps.entries()) {
+    let first = i;
+    while (first > 0 && answersOf(steps.slice(first, i + 1)) < windowAnswers) first--;
+    const window = steps.slice(first, i + 1);
+    if (answersOf(window) >= windowAnswers && shareOf(window) >= share) return seconds;
+  }
+  return Infinity;
+}
+
+/** The mean with half of its 95 % t-interval over the seeds. */
+function spread(values: readonly number[]): string {
+  if (!values.every(Number.isFinite)) return 'not reached';
+  const shown = (value: number) => value.toFixed(Math.abs(value) < 10 ? 1 : 0);
+  const half = halfTInterval(values);
+  return half === undefined ? shown(mean(values)) : `${shown(mean(values))} ± ${shown(half)}`;
+}
