@@ -46,7 +46,7 @@ describe('the actors of a run', () => {
     ]);
   });
 
-  it('the actors of an evaluation have other names, since an actor unloads at an engine the adapters of those called as it is', async () => {
+  it('the actors of an evaluation have other names, since an actor unloads at an engine the adapters of those called as it is', () => {
     const crew = { actors: 1, evalActors: 0, actorsNamed: 'measure' };
     const members = workerMembers({ ...UpConfig.parse({}), ...crew }, places);
     assert.deepEqual(
