@@ -381,6 +381,27 @@ const tables: readonly ResultTable[] = [
       })),
   },
   {
+    page: 'docs/experiments/settings.md',
+    section: 'the batches in two minutes',
+    experiment: 'batch-time',
+    head: ['groups', 'temperature 1', 'greedily', 'in 16 tries', 'steps', 'staleness', 'entropy'],
+    rows: ['64', '16'].map((groups) => ({
+      label: groups,
+      choice: { groups },
+      measures: ['solved', 'greedily', 'in 16 tries', 'steps', 'staleness', 'entropy'],
+    })),
+  },
+  {
+    page: 'docs/experiments/settings.md',
+    section: 'the difference in two minutes',
+    experiment: 'batch-time',
+    isOfDifferences: true,
+    head: ['points more than with 64 groups', 'temperature 1', 'greedily', 'in 16 tries'],
+    rows: [
+      { label: '16', choice: { groups: '16' }, measures: ['solved', 'greedily', 'in 16 tries'] },
+    ],
+  },
+  {
     page: 'docs/experiments/loop.md',
     section: 'the replay',
     experiment: 'edge',
