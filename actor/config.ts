@@ -6,7 +6,7 @@ import { arithmetics } from '../shared/base/arithmetic.js';
 import { OnAdoption } from '../shared/model/rollout-draft.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { adapterSources } from '../shared/run/adapters/allowed-sources.js';
-import { SamplerKind } from '../shared/wire/actor-lease.js';
+import { isEngine, SamplerKind } from '../shared/wire/actor-lease.js';
 import { RunName } from '../shared/wire/run-name.js';
 
 /** An actor's connections and sampling settings. The run's configuration says what to sample. */
@@ -118,16 +118,16 @@ export const ActorConfig = z
     const complain = (key: keyof typeof value, message: string) =>
       issues.push({ code: 'custom', input: value, path: [key], message });
     const why = `--sampler ${value.sampler} samples on a server`;
-    const isEngine = value.sampler === 'vllm' || value.sampler === 'sglang';
+    const onEngine = isEngine(value.sampler);
     if (value.sampler === 'tinker') {
       if (value.backendUrl === undefined) complain('backendUrl', `${why} and needs its address`);
       if (value.apiKey === undefined) complain('apiKey', `${why} and needs its key`);
     }
-    if (isEngine && value.engineUrl === undefined) {
+    if (onEngine && value.engineUrl === undefined) {
       complain('engineUrl', `${why} and needs its address`);
     }
     for (const key of ['engineUrl', 'engineMaxLoras', 'adapterDir'] as const) {
-      if (isEngine || value[key] === undefined) continue;
+      if (onEngine || value[key] === undefined) continue;
       complain(key, 'only --sampler vllm and sglang use an engine; remove one of the two');
     }
     if (value.rolloutSeconds !== undefined && value.segmentTokens === 0) {

@@ -7,11 +7,10 @@ import { TaskScope } from '../shared/base/task-scope.js';
 import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
-import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import { isSamePolicy, type PolicyManifest, supersedes } from '../shared/wire/policy-manifest.js';
 import type { CanaryCheck } from './canary-check.js';
 import { CanaryMissing, CanaryNotReproduced, countRefusal, refusalOf } from './sampler/refusal.js';
 import type { Sampler } from './sampler/sampler.js';
-import { canaryDigest } from '../shared/wire/canary.js';
 
 /** The time from the publication of a version to its first token on this actor. */
 export interface FirstToken {
@@ -347,25 +346,4 @@ export class PolicyFollower {
     await this.#changes.next(signal);
     signal.throwIfAborted();
   }
-}
-
-/** Whether the manifest is newer, or the same version published again, e.g. with a new sampling session. */
-function supersedes(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
-  if (known === undefined || manifest.version > known.version) return true;
-  return manifest.version === known.version && manifest.publishedAt > known.publishedAt;
-}
-
-/** Whether a sampler that has loaded one publication of a version need not load the other. */
-function isSamePolicy(a: PolicyManifest, b: PolicyManifest): boolean {
-  const isSameAdapter =
-    a.adapter === undefined ||
-    b.adapter === undefined || // then the sampler does not use it
-    (a.adapter.sha256 === b.adapter.sha256 && a.adapter.alpha === b.adapter.alpha);
-  const canaryOf = ({ version, canary }: PolicyManifest) => canary && canaryDigest(version, canary);
-  return (
-    isSameAdapter &&
-    a.samplerPath === b.samplerPath &&
-    a.samplingSessionId === b.samplingSessionId &&
-    canaryOf(a) === canaryOf(b)
-  );
 }

@@ -1,12 +1,9 @@
-import { randomBytes, randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { isDeepStrictEqual } from 'node:util';
-import { pack } from 'tar-stream';
+import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import type { Reply } from '../shared/service/http-server.js';
 import { CopyWeightsRequest, TtlRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
+import type { Archives } from './archives.js';
 import {
   adapterFiles,
   checkpointKinds,
@@ -14,6 +11,7 @@ import {
   type CheckpointMetadata,
   type CheckpointStore,
   formatTinkerPath,
+  isOver,
   pathOf,
 } from './checkpoint-store.js';
 import {
@@ -190,11 +188,10 @@ export async function deleteExpired(
 ): Promise<void> {
   const failures: unknown[] = [];
   for (const path of store.expired(now).map(pathOf)) {
-    // While others were deleted, its time may have been changed, or it may have been saved again.
-    const isStillOver = store.expired(now).some((saved) => isDeepStrictEqual(pathOf(saved), path));
-    if (!isStillOver) continue;
     try {
-      await deleteCheckpoint(store, samplers, path);
+      // It may have been changed, saved again or deleted while others were deleted.
+      if (store.has(path))
+        await deleteCheckpoint(store, samplers, path, (saved) => isOver(saved, now));
     } catch (caught) {
       failures.push(caught);
     }
@@ -207,10 +204,12 @@ async function deleteCheckpoint(
   store: CheckpointStore,
   samplers: Pick<SamplingSessions, 'closeFor'>,
   path: TinkerPath,
+  isDue?: (saved: CheckpointMetadata) => boolean,
 ): Promise<void> {
-  const deleted = store.delete(path);
-  samplers.closeFor(path);
-  await deleted;
+  const closeSamplers = () => {
+    samplers.closeFor(path);
+  };
+  await store.delete(path, closeSamplers, isDue);
 }
 
 /** @throws {ApiError} 404 for a run that is not in training and has no checkpoint. */
@@ -308,58 +307,4 @@ function redirectToArchive(
 function archiveUrl({ headers }: ApiRequest, token: string): string {
   if (headers.host === undefined) throw badRequest('the Host header is missing');
   return `http://${headers.host}/api/v1/archives/${token}`;
-}
-
-interface Link {
-  readonly folder: string; // of the adapter, with its two files
-  readonly file: string | undefined; // undefined: a tar of both
-  readonly expiresAt: number; // ms since the epoch
-}
-
-const lifetimeMs = 15 * 60_000;
-
-/** Download links for adapters. They are unguessable and short-lived, since following one requires no key. */
-export class Archives {
-  readonly #links = new Map<string, Link>();
-
-  constructor(private readonly now: () => number = Date.now) {}
-
-  /** Creates a token for one file of the adapter in `folder`, or for a tar of both. */
-  offer(folder: string, file?: string): { token: string; expiresAt: number } {
-    const now = this.now();
-    for (const [token, { expiresAt }] of this.#links) {
-      if (expiresAt <= now) this.#links.delete(token);
-    }
-    const token = randomBytes(24).toString('base64url');
-    const expiresAt = now + lifetimeMs;
-    this.#links.set(token, { folder, file, expiresAt });
-    return { token, expiresAt };
-  }
-
-  /**
-   * Returns the file, or the tar.
-   *
-   * @throws {ApiError} 404 when the token is unknown or expired, or the checkpoint was deleted.
-   */
-  async open(token: string): Promise<{ body: Uint8Array; type: string }> {
-    const link = this.#links.get(token);
-    if (link === undefined || link.expiresAt <= this.now()) {
-      throw notFound('this download link is unknown or has expired; ask for the archive again');
-    }
-    const names = link.file === undefined ? adapterFiles : [link.file];
-    const contents = await Promise.all(
-      names.map((name) => readFile(join(link.folder, name))),
-    ).catch(() => {
-      throw notFound('the checkpoint of this download link was deleted');
-    });
-    if (link.file !== undefined) return { body: contents[0]!, type: 'application/octet-stream' };
-    const tar = pack();
-    names.forEach((name, i) => {
-      tar.entry({ name, mtime: new Date(0) }, contents[i]!); // a fixed time makes the bytes reproducible
-    });
-    tar.finalize();
-    const parts: Uint8Array[] = [];
-    for await (const part of tar as AsyncIterable<Uint8Array>) parts.push(part);
-    return { body: Buffer.concat(parts), type: 'application/x-tar' };
-  }
 }

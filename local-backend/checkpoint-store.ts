@@ -86,6 +86,11 @@ export function expiryAfter(ttlSeconds: number | undefined): string | null {
   return ttlSeconds === undefined ? null : new Date(Date.now() + ttlSeconds * 1_000).toISOString();
 }
 
+/** Whether the time of a checkpoint is over. @param now in ms since the epoch. */
+export function isOver({ expires_at }: CheckpointMetadata, now: number): boolean {
+  return Date.parse(expires_at ?? '') <= now;
+}
+
 export function pathOf(metadata: CheckpointMetadata): TinkerPath {
   return { runId: metadata.training_run_id, kind: metadata.kind, name: metadata.name };
 }
@@ -252,20 +257,31 @@ export class CheckpointStore {
 
   /** The checkpoints whose time is over. @param now in ms since the epoch. */
   expired(now: number): CheckpointMetadata[] {
-    return this.list().filter((saved) => Date.parse(saved.expires_at ?? '') <= now);
+    return this.list().filter((saved) => isOver(saved, now));
   }
 
-  /** @throws {ApiError} 404 */
-  async delete(path: TinkerPath): Promise<void> {
-    this.get(path);
+  /**
+   * @param onGone is called once the name is free, before the files are deleted.
+   * @param isDue whether it is still to be deleted when its turn has come.
+   * @throws {ApiError} 404
+   */
+  async delete(
+    path: TinkerPath,
+    onGone: () => void = () => undefined,
+    isDue: (saved: CheckpointMetadata) => boolean = () => true,
+  ): Promise<void> {
     await this.#alone(path, async () => {
-      this.get(path);
+      if (!isDue(this.get(path))) return;
       const folder = this.#folder(path);
-      const forget = () => this.#byPath.delete(formatTinkerPath(path));
+      const forget = () => {
+        this.#byPath.delete(formatTinkerPath(path));
+        onGone();
+      };
       try {
         await removeFolder(folder, forget);
-      } finally {
+      } catch (error) {
         if (!existsSync(folder)) forget();
+        throw error;
       }
     });
   }

@@ -106,7 +106,7 @@ export interface TokenBounds {
 export function requireAnswerToTicket(
   group: RolloutGroup,
   promptTokens: Int32Array,
-  { vocabSize, eosTokenIds }: TokenBounds,
+  bounds: TokenBounds,
 ): void {
   const { ticket } = group;
   if (!sameTokens(group.promptTokens, promptTokens)) {
@@ -117,7 +117,7 @@ export function requireAnswerToTicket(
     );
   }
   for (const [i, rollout] of group.rollouts.entries()) {
-    const complaint = complaintAbout(rollout, ticket, { vocabSize, eosTokenIds });
+    const complaint = complaintAbout(rollout, ticket, bounds);
     if (complaint !== undefined) {
       const [reason, detail] = complaint;
       throw new GroupRefused(reason, `rollout ${i} of ticket ${ticket.ticketId} ${detail}`);

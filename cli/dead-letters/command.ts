@@ -9,6 +9,7 @@ import { describeFlags } from '../../shared/service/config-help.js';
 import { printable, printableJson } from '../../shared/base/printable.js';
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import { expiryOf } from '../../shared/wire/ledger.js';
 import { readStore } from '../existing-run/read-store.js';
 import { readRunState } from '../existing-run/run-state.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -238,7 +239,7 @@ const patienceMs = 30_000;
 async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposable> {
   const { leader } = await readRunState(broker, signal);
   // Longer than the lease is valid without renewal.
-  const patience = AbortSignal.timeout((leader?.expiresMs ?? 15_000) + 10_000);
+  const patience = AbortSignal.timeout((leader === undefined ? 0 : expiryOf(leader)) + 10_000);
   try {
     return await broker.ledger.lead('dead-letters', AbortSignal.any([signal, patience]));
   } catch (caught) {

@@ -24,6 +24,7 @@ import { statesAtServer, statesInFolder } from './saved-states.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 import type { EvalResult, SolveRates } from '../../shared/wire/eval-result.js';
 import { percent } from '../up/summary.js';
+import { readyMs } from '../up/up-config.js';
 
 /** What `offbeat eval` does, and its flags. */
 export function evalHelp(): string {
@@ -56,7 +57,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
   let keepsLogs = false;
   try {
     const natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
-    const deadlineMs = request.readySeconds * 1_000;
+    const deadlineMs = readyMs(request);
     const { stop: signal, hurry } = stop;
     const reading = {
       found,

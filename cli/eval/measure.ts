@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import type { NatsBinary } from '../nats-server/binary.js';
 import type { StopSignals } from '../processes/stop-signals.js';
 import type { Screen } from '../up/screen.js';
+import { readyMs, usualActors } from '../up/up-config.js';
 import type { EvalConfig } from './eval-config.js';
 import type { FoundVersion } from './find-version.js';
 import { connectBroker } from '../../shared/broker/connect.js';
@@ -54,7 +55,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
   await using fleet = new Fleet({ logFolder: folder, report: screen.warn, hurry: stop.hurry });
   const over = new AbortController();
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
-  const deadlineMs = request.readySeconds * 1_000;
+  const deadlineMs = readyMs(request);
   try {
     const nats = await startBus(options, fleet, deadlineMs);
     await using client = await openBackend(options, fleet, backend, signal);
@@ -121,8 +122,8 @@ export async function heldOut(
 
 /** Called otherwise than the run's own actors, which may be sampling at the same engine. */
 function crewOf({ request, found }: Pick<MeasureOptions, 'request' | 'found'>) {
-  const usual = found.sampler === 'vllm' || found.sampler === 'sglang' ? 1 : 2;
-  return { actors: request.actors ?? usual, evalActors: 0, actorsNamed: 'measure' };
+  const actors = request.actors ?? usualActors(found.sampler);
+  return { actors, evalActors: 0, actorsNamed: 'measure' };
 }
 
 async function startBus(
@@ -138,6 +139,7 @@ async function startBus(
       run: found.run,
       identities: runIdentities(crewOf({ request, found })),
       deadlineMs,
+      deadlineFlag: '--ready-seconds',
       signal: stop.stop,
     },
   );

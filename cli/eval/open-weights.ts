@@ -11,6 +11,7 @@ import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';
 import type { Fleet } from '../processes/fleet.js';
 import { freePort } from '../processes/free-port.js';
+import { readyMs } from '../up/up-config.js';
 import { backendMember } from '../processes/members.js';
 import type { EvalConfig } from './eval-config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -163,7 +164,7 @@ export async function openBackend(
       { backend, checkpointFolder },
     );
     void fleet.start(member);
-    await fleet.ready([member.name], request.readySeconds * 1_000, signal);
+    await fleet.ready([member.name], readyMs(request), signal);
   }
   return await TinkerClient.connect({ baseUrl: backend.url, apiKey: backend.apiKey, log, signal });
 }

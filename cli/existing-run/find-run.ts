@@ -1,7 +1,7 @@
+import { existsSync } from 'node:fs';
 import { z } from 'zod';
 import { natsAddress, string } from '../../shared/service/config-fields.js';
 import { RunName } from '../../shared/wire/run-name.js';
-import { existsSync } from 'node:fs';
 import { UserError } from '../../shared/base/errors.js';
 import { isInUse } from '../folder-lock.js';
 import { readLaunch } from '../up/resume.js';
@@ -55,9 +55,9 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
   };
   const runs = await runsIn(runsDir);
   const folder = runFolderAt(runsDir, run);
-  // A learner that was started by itself has written a folder too, of which only the server knows the rest.
-  const isLaunched = natsUrl === undefined || existsSync(folder.launch);
-  if (!runs.includes(run) || !isLaunched) {
+  // A learner that was started by itself has a folder too, but all else that is known of the run is at the server.
+  const isElsewhere = natsUrl !== undefined && !existsSync(folder.launch);
+  if (!runs.includes(run) || isElsewhere) {
     const nowhere = { folder: undefined, backendUrl: undefined, sampler: 'onnx' } as const;
     if (natsUrl !== undefined) return { run, ...nowhere, natsUrl, natsKeys, ...flags };
     throw new UserError(

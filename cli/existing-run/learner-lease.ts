@@ -1,11 +1,8 @@
-import type { LeaderLease } from '../../shared/wire/ledger.js';
-
-/** Of a lease that does not say when it expires, as those of older learners. */
-const usualExpiryMs = 15_000;
+import { expiryOf, type LeaderLease } from '../../shared/wire/ledger.js';
 
 /** Long enough for a learner to renew this lease, as a rule: it does so six times before the lease expires. At most 30 seconds. */
-export function usualRenewalMs({ expiresMs = usualExpiryMs }: LeaderLease): number {
-  return Math.min(expiresMs / 5, 30_000);
+export function usualRenewalMs(lease: LeaderLease): number {
+  return Math.min(expiryOf(lease) / 5, 30_000);
 }
 
 /**
@@ -14,9 +11,8 @@ export function usualRenewalMs({ expiresMs = usualExpiryMs }: LeaderLease): numb
  * @param at ms since the epoch, by the clock that `leader` has its time from: see `LeaseClock`.
  */
 export function hasLearner(leader: LeaderLease | undefined, at: number): boolean {
-  if (leader === undefined) return false;
-  const { expiresMs = usualExpiryMs } = leader;
-  return at - leader.renewedAt <= 2 * expiresMs; // it keeps the lease until another learner takes it
+  // Twice, since a learner keeps an expired lease until another one takes it.
+  return leader !== undefined && at - leader.renewedAt <= 2 * expiryOf(leader);
 }
 
 /**

@@ -70,7 +70,8 @@ interface StartOptions {
   readonly run: string; // whose names the identities may use
   readonly identities: readonly Identity[]; // whose keys are accepted
   readonly withTls?: boolean;
-  readonly deadlineMs: number;
+  readonly deadlineMs: number; // whole
+  readonly deadlineFlag?: string; // by which users allow more time
   readonly signal: AbortSignal;
   /** Of loopback, where clients wait for it to come back; by default one of the system's choice. */
   readonly port?: number | undefined;
@@ -84,15 +85,15 @@ const earlierServerMs = 15_000;
  *
  * @param folder absolute; receives configuration, keys, ports file and store. In the folder of a run, the caller
  *   has locked it: there may be servers that cannot be seen from here.
- * @throws {UserError} if an earlier server on that store does not end, or the server is not ready by the deadline. @throws {Error} if it ends.
- * @throws when it ended, or did not become healthy with JetStream on in `deadlineMs`, with the end
- * of its log; the process is stopped then.
+ * @throws {UserError} if an earlier server on that store does not end, or this one does not become healthy with JetStream
+ *   on in time; it is stopped then.
+ * @throws {Error} if it ended, with the end of its log.
  */
 export async function startNats(
   binary: string,
   folder: string,
   logPath: string,
-  { run, identities, withTls = false, deadlineMs, signal, port }: StartOptions,
+  { run, identities, withTls = false, deadlineMs, deadlineFlag, signal, port }: StartOptions,
 ): Promise<RunningNats> {
   await mkdir(folder, { recursive: true });
   await waitForNoServer(folder, { limitMs: Math.min(deadlineMs, earlierServerMs), signal });
@@ -110,7 +111,7 @@ export async function startNats(
   await forgetPorts(folder);
 
   const server = new ManagedProcess(tieToParent({ file: binary, args: ['-c', config] }), logPath);
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(deadlineMs))]);
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]);
   let reason = 'it wrote no ports file';
   try {
     for (;;) {
@@ -130,7 +131,9 @@ export async function startNats(
     signal.throwIfAborted();
     const tail = await logTail(logPath, 10);
     const text = [`nats-server did not become ready: ${reason}`, ...tail].join('\n  ');
-    throw limit.aborted ? new UserError(`${text}\n  --ready-seconds allows more`) : new Error(text);
+    if (!limit.aborted) throw new Error(text);
+    const remedy = deadlineFlag === undefined ? '' : `; ${deadlineFlag} allows more`;
+    throw new UserError(`${text}\n  within ${deadlineMs / 1_000} s${remedy}`);
   } catch (caught) {
     await server.stop(0, limit);
     throw caught;

@@ -118,11 +118,7 @@ export class Fleet implements AsyncDisposable {
     signal: AbortSignal,
     slowMs = 20_000,
   ): Promise<void> {
-    const limit = AbortSignal.any([
-      signal,
-      this.failed,
-      AbortSignal.timeout(Math.ceil(deadlineMs)),
-    ]);
+    const limit = AbortSignal.any([signal, this.failed, AbortSignal.timeout(deadlineMs)]);
     const reasons = new Map<string, string>();
     let reported = '';
     const slow = setInterval(() => {

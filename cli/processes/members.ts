@@ -14,6 +14,7 @@ import {
   offPolicyFields,
 } from '../../shared/run/hyperparameters.js';
 import { offbeatProgram } from '../../shared/base/package-root.js';
+import { isEngine } from '../../shared/wire/actor-lease.js';
 import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
 
 /** A server, and the folder of the keys to it, if it requires any. */
@@ -200,7 +201,7 @@ export function usualConcurrency(
   { actors, sampler }: Pick<UpConfig, 'actors' | 'sampler'>,
   settings: UpRequest['settings'],
 ): number | undefined {
-  if (sampler === 'vllm' || sampler === 'sglang') return undefined;
+  if (isEngine(sampler)) return undefined;
   const { maxStepsOffPolicy: bound, groupsPerBatch } = settings;
   const { maxStepsOffPolicy } = offPolicyFields(
     (bound ?? batching.maxStepsOffPolicy.fallback) as OffPolicyBound,

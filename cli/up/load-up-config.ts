@@ -10,6 +10,7 @@ import {
   upService,
   withEnd,
   withKey,
+  usualActors,
 } from './up-config.js';
 
 /** A command that starts a run: `offbeat up` by default. */
@@ -63,7 +64,7 @@ export function loadUpConfig(
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
-  const config = withKey(UpConfig.parse(withActors(given)), env);
+  const config = withKey(UpConfig.parse({ actors: usualActors(given.sampler), ...given }), env);
   const all = config.resume ? settings : withEnd({ ...defaults, ...settings });
   return { config, settings: all, given };
 }
@@ -81,12 +82,6 @@ export function checkRequest(
   const all = { ...withEnd(settings), run: 'any' };
   const { error } = learner.safeParse(all, { error: plainWords });
   for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
-}
-
-/** One actor keeps an engine busy, and each has adapters of its own there. */
-export function withActors(given: Partial<UpConfig>): Partial<UpConfig> {
-  const isEngine = given.sampler === 'vllm' || given.sampler === 'sglang';
-  return isEngine ? { actors: 1, ...given } : given;
 }
 
 /** The values of `choices` that were given. */

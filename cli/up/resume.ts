@@ -2,12 +2,12 @@ import { rename, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { plainWords } from '../../shared/base/plain-words.js';
-import { SamplerKind } from '../../shared/wire/actor-lease.js';
+import { isEngine, SamplerKind } from '../../shared/wire/actor-lease.js';
 import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
 import { type Environment, kebab } from '../../shared/service/config.js';
-import { checkRequest, withActors } from './load-up-config.js';
-import { limits, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
+import { checkRequest } from './load-up-config.js';
+import { limits, usualActors, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
 
 /** How `offbeat up` started a run: the content of launch.json. */
 export const Launch = z.object({
@@ -118,12 +118,10 @@ export function resumed(
 }
 
 /** What the launcher of a run was given, but for what fits only the sampler that it had then. */
-function ofOtherSampler(stored: Launch['launcher'], sampler: SamplerKind): Partial<UpConfig> {
+function ofOtherSampler(stored: Launch['launcher'], sampler: SamplerKind): object {
   const { engineUrl: _engine, segmentTokens: _tokens, onAdoption: _cache, ...others } = stored;
-  const { actors, ...rest } = others;
-  const isEngine = (kind: SamplerKind) => kind === 'vllm' || kind === 'sglang';
   const keepsActors = isEngine(stored.sampler) === isEngine(sampler);
-  return withActors({ ...rest, ...(keepsActors && { actors }), sampler } as Partial<UpConfig>);
+  return keepsActors ? others : { ...others, actors: usualActors(sampler) };
 }
 
 function withLimits(

@@ -24,7 +24,7 @@ import { startNats } from '../nats-server/start.js';
 import type { RunFolder } from '../run-folder.js';
 import type { Screen } from './screen.js';
 import type { StopSignals } from '../processes/stop-signals.js';
-import type { UpConfig, UpRequest } from './up-config.js';
+import { readyMs, type UpConfig, type UpRequest } from './up-config.js';
 
 export interface TrainOptions {
   readonly request: UpRequest;
@@ -64,7 +64,7 @@ export async function train(options: TrainOptions): Promise<void> {
   });
   const over = new AbortController();
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
-  const deadlineMs = config.readySeconds * 1_000;
+  const deadlineMs = readyMs(config);
 
   const backend = await backendPlace(config);
   const ownBackend =
@@ -165,7 +165,8 @@ async function startOwnNats(
   if (natsBinary === undefined) throw new Error('neither a nats-server nor --nats-url');
   const name = natsName;
   const { natsTls: withTls } = request.config;
-  const settings = { run, identities: runIdentities(request.config), withTls, deadlineMs };
+  const identities = runIdentities(request.config);
+  const settings = { run, identities, withTls, deadlineMs, deadlineFlag: '--ready-seconds' };
   const start = (signal: AbortSignal, port?: number) =>
     startNats(natsBinary.path, folder.nats, fleet.logPath(name), { ...settings, signal, port });
   const nats = await start(stop.stop);

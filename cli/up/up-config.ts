@@ -11,7 +11,7 @@ import {
 import { natsSettings } from '../../shared/broker/access.js';
 import { kebab, type Environment } from '../../shared/service/config.js';
 import { adapterSources } from '../../shared/run/adapters/allowed-sources.js';
-import { SamplerKind } from '../../shared/wire/actor-lease.js';
+import { isEngine, SamplerKind } from '../../shared/wire/actor-lease.js';
 import { RunName } from '../../shared/wire/run-name.js';
 
 /** Flags of every command that starts processes for a run: `offbeat up` and `offbeat eval`. */
@@ -38,6 +38,16 @@ export const processSettings = {
     .default(180)
     .describe('how long the processes may take to become ready.'),
 };
+
+/** How many actors there are by default: one keeps an engine busy, and each has adapters of its own there. */
+export function usualActors(sampler: SamplerKind | undefined): number {
+  return isEngine(sampler) ? 1 : 2;
+}
+
+/** How long processes may take to become ready, in whole ms, as timers need it. */
+export function readyMs({ readySeconds }: Pick<UpConfig, 'readySeconds'>): number {
+  return Math.ceil(1_000 * readySeconds);
+}
 
 /** How to run everything on one machine; what to train is in the learner's own settings. */
 export const UpConfig = z.object({

@@ -68,10 +68,8 @@ export async function up(
   let request = asked;
   let start: StartingPoint | undefined;
   try {
-    const found = await preflight({
-      ...{ request, run, env },
-      ...{ report: screen.note, signal: stop.stop },
-    });
+    const { note: report } = screen;
+    const found = await preflight({ request, run, env, report, signal: stop.stop });
     start = found.start;
     const from = start && { from: start.path, fromRun: start.run };
     request = { ...asked, settings: { ...asked.settings, ...found.fitted, ...from } };
@@ -98,11 +96,7 @@ export async function up(
     const { resume: _resume, json: _json, ...others } = known; // each start's own
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
     // First, so that the folder of a start that fails from here on counts as one that has not begun.
-    await writeLaunch(folder.launch, {
-      run,
-      launcher,
-      settings: request.settings,
-    });
+    await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
     if (start !== undefined) {
       await copyStart(start, folder);
       screen.note(`it starts from the weights of ${start.run}, with a new optimizer and at step 0`);

@@ -243,8 +243,12 @@ export class GroupReceiver {
       .map(({ order, attempt }) => ({ ticketId: tickets.at(order, attempt).ticketId, attempt }));
   }
 
-  /** Whether a ticket needs no answer any more, in this attempt. @param order of the ticket, if it is one of the run. */
-  isOver({ attempt }: Attempt, order: number | undefined): boolean {
+  /**
+   * Whether this attempt of a ticket needs no answer any more.
+   *
+   * @param order of the ticket; undefined if it is none of the run's.
+   */
+  isFinished({ attempt }: Attempt, order: number | undefined): boolean {
     if (order === undefined) return false;
     const { table } = this.#options.admission;
     return table.isConsumed(order) || (table.entry(order)?.attempt ?? 0) > attempt;

@@ -88,7 +88,7 @@ export class SessionQueues {
         {
           split: 'eval',
           awaited: () => evaluator.awaited,
-          isOver: ({ ticketId }) => orderOf(ticketId) === undefined, // the queue holds those of training too
+          isFinished: ({ ticketId }) => orderOf(ticketId) === undefined, // the queue has those of training too
           unacked: () => 0,
           holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {
@@ -144,7 +144,7 @@ export class SessionQueues {
         {
           split: 'train',
           awaited: () => receiver.awaited,
-          isOver: (ticket) => receiver.isOver(ticket, tickets.orderOf(ticket)),
+          isFinished: (ticket) => receiver.isFinished(ticket, tickets.orderOf(ticket)),
           unacked: () => unacked.size,
           holdTimes,
           onLost: (ticket) => {

@@ -28,7 +28,7 @@ const limitSeconds = new Gauge({
 
 export interface WatchedTickets extends Pick<
   TicketWatchOptions,
-  'awaited' | 'isOver' | 'onLost' | 'onOverdue' | 'holdTimes'
+  'awaited' | 'isFinished' | 'onLost' | 'onOverdue' | 'holdTimes'
 > {
   readonly split: Split;
   /** How many scored groups of the split have been received and not acknowledged. */
@@ -55,7 +55,7 @@ export function openTicketWatch(
   let warnedAt = -Infinity;
   const watch = new TicketWatch({
     awaited: watched.awaited,
-    isOver: watched.isOver,
+    isFinished: watched.isFinished,
     poll: () => broker.tickets.poll(split).catch(orElse(undefined)),
     pass: () => {
       const passage = broker.pass(split, unacked);

@@ -28,8 +28,8 @@ export interface HeldTickets {
 export interface TicketWatchOptions {
   /** Attempts that are issued and not answered yet. */
   readonly awaited: () => readonly Attempt[];
-  /** Whether a ticket that is not awaited needs no answer any more, so that its place in the queue is only in the way. */
-  readonly isOver: (ticket: Attempt) => boolean;
+  /** Whether a ticket of the queue that is not awaited needs no answer any more. */
+  readonly isFinished: (ticket: Attempt) => boolean;
   /** Reads the queue of tickets; undefined if the server does not answer. */
   readonly poll: () => Promise<TicketQueueState | undefined>;
   /** Starts to follow the tickets that have left their queue through the later queues. */
@@ -59,9 +59,8 @@ export interface TicketWatchOptions {
  *   through them, and no answer is known at that poll or at the next one: reading a dead letter takes a moment.
  * - **Overdue** tickets are held too long, by an actor whose decoder hangs or one that keeps extending its ack
  *   wait. Time counts from the first delivery, so a ticket that waits for an actor has no limit.
- *
- * - **Left over** tickets need no answer any more, but an actor keeps them in the queue, as by an answer and then a request for
- *   redelivery in years. They are withdrawn after the same time.
+ * - **Left over** tickets are finished, but an actor keeps them in the queue: it answers, and then asks for the ticket
+ *   again in some years. They are withdrawn after as long a time.
  *
  * Each ticket is checked by itself, so a held ticket does not hide the loss of another.
  */
@@ -163,12 +162,12 @@ export class TicketWatch {
     { tickets }: TicketQueueState,
     elapsed: number,
   ): Promise<void> {
-    const { isOver, holdTimes, withdraw } = this.#options;
+    const { isFinished, holdTimes, withdraw } = this.#options;
     const ids = new Set(awaited.map(messageIdOf));
     const before = this.#leftOver;
     this.#leftOver = new Map();
     for (const { seq, ticket, isTaken } of tickets) {
-      if (!isTaken || ids.has(messageIdOf(ticket)) || !isOver(ticket)) continue;
+      if (!isTaken || ids.has(messageIdOf(ticket)) || !isFinished(ticket)) continue;
       const known = before.get(seq);
       const seconds = known === undefined ? 0 : known + elapsed; // it may just have been published
       if (seconds <= holdTimes.limit || !(await withdraw(seq))) this.#leftOver.set(seq, seconds);

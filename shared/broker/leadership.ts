@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../base/errors.js';
-import { LeaderLease } from '../wire/ledger.js';
+import { expiryOf, LeaderLease, usualExpiryMs } from '../wire/ledger.js';
 import type { KeyValue } from './key-value.js';
 import type { Link } from './link.js';
 
@@ -25,7 +25,7 @@ export interface LeaseTiming {
   readonly expiresMs: number;
 }
 
-const defaultTiming: LeaseTiming = { renewEveryMs: 2_500, expiresMs: 15_000 };
+const defaultTiming: LeaseTiming = { renewEveryMs: 2_500, expiresMs: usualExpiryMs };
 
 /**
  * Acquires the lease as soon as it is free, belongs to this holder, or has not been renewed for `expiresMs`, its
@@ -56,7 +56,7 @@ export async function acquireLeadership(
     if (entry !== undefined && (watched?.revision !== entry.revision || wasAway)) {
       watched = { revision: entry.revision, sinceMs: now };
     }
-    const expiresMs = Math.max(timing.expiresMs, entry?.value.expiresMs ?? 0);
+    const expiresMs = Math.max(timing.expiresMs, entry === undefined ? 0 : expiryOf(entry.value));
     const isExpired = watched !== undefined && now - watched.sinceMs >= expiresMs;
     if (entry === undefined || entry.value.holder === holder || isExpired) {
       const lease = leaseOf(holder, timing);
@@ -77,7 +77,7 @@ export async function acquireLeadership(
 }
 
 function leaseOf(holder: string, { expiresMs }: LeaseTiming): LeaderLease {
-  const isUsual = expiresMs === defaultTiming.expiresMs; // which learners and readers of earlier versions expect
+  const isUsual = expiresMs === usualExpiryMs; // then readers of earlier versions can read it too
   return { v: 1, holder, renewedAt: Date.now(), ...(!isUsual && { expiresMs }) };
 }
 

@@ -6,6 +6,10 @@ const seconds = z.number().nonnegative();
 export const SamplerKind = z.enum(['onnx', 'tinker', 'vllm', 'sglang']);
 export type SamplerKind = z.infer<typeof SamplerKind>;
 
+export function isEngine(sampler: SamplerKind | undefined): sampler is 'vllm' | 'sglang' {
+  return sampler === 'vllm' || sampler === 'sglang';
+}
+
 const count = z.int().nonnegative();
 
 /** A version whose canary is not reproduced, by an actor or by one of its servers. */

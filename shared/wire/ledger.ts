@@ -118,3 +118,11 @@ export const LeaderLease = z.strictObject({
   expiresMs: z.number().positive().optional(), // after its renewal; absent in leases of older learners
 });
 export type LeaderLease = z.infer<typeof LeaderLease>;
+
+/** A lease that does not say when it expires does so after this time, in ms. */
+export const usualExpiryMs = 15_000;
+
+/** When a lease expires, in ms after its renewal. */
+export function expiryOf({ expiresMs = usualExpiryMs }: LeaderLease): number {
+  return expiresMs;
+}

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Canary } from './canary.js';
+import { Canary, canaryDigest } from './canary.js';
 
 /** The number format of an adapter's weights, by its name in safetensors files. */
 export const AdapterFormat = z.enum(['F32', 'F16', 'BF16']);
@@ -58,6 +58,27 @@ export const PolicyManifest = z.strictObject({
   publishedAt: z.number(), // ms since the epoch
 });
 export type PolicyManifest = z.output<typeof PolicyManifest>;
+
+/** Whether the manifest is newer, or the same version published again, e.g. with a new sampling session. */
+export function supersedes(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
+  if (known === undefined || manifest.version > known.version) return true;
+  return manifest.version === known.version && manifest.publishedAt > known.publishedAt;
+}
+
+/** Whether a sampler that has loaded one publication of a version need not load the other. */
+export function isSamePolicy(a: PolicyManifest, b: PolicyManifest): boolean {
+  const isSameAdapter =
+    a.adapter === undefined ||
+    b.adapter === undefined || // then the sampler does not use it
+    (a.adapter.sha256 === b.adapter.sha256 && a.adapter.alpha === b.adapter.alpha);
+  const canaryOf = ({ version, canary }: PolicyManifest) => canary && canaryDigest(version, canary);
+  return (
+    isSameAdapter &&
+    a.samplerPath === b.samplerPath &&
+    a.samplingSessionId === b.samplingSessionId &&
+    canaryOf(a) === canaryOf(b)
+  );
+}
 
 const objectScheme = 'nats:';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { extract } from 'tar-stream';
-import { Archives } from '../../local-backend/checkpoint-routes.js';
+import { Archives } from '../../local-backend/archives.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import { type Json, startOn, tinyModel, Wire } from './running-backend.js';
 

@@ -136,14 +136,15 @@ describe('the checkpoint store', () => {
     const store = await CheckpointStore.open(root, log);
     const over = '2026-01-01T00:00:00.000Z';
     const path = (name: string) => ({ runId: 'run', kind: 'weights', name }) as const;
-    for (const name of ['a', 'b', 'c']) {
+    for (const name of ['a', 'b', 'c', 'd']) {
       await store.save(checkpointAbout({ kind: 'weights', name, expires_at: over }), files);
     }
     const changed = gate();
-    const stuck: Pick<CheckpointStore, 'expired' | 'delete'> = {
+    const stuck: Pick<CheckpointStore, 'expired' | 'has' | 'delete'> = {
       expired: (now) => store.expired(now),
-      delete: async (one) => {
-        if (one.name !== 'a') return store.delete(one);
+      has: (one) => store.has(one),
+      delete: async (one, ...more) => {
+        if (one.name !== 'a') return store.delete(one, ...more);
         await changed.opened;
         throw new Error('a is stuck');
       },
@@ -154,11 +155,12 @@ describe('the checkpoint store', () => {
       Date.parse(over),
     );
     await store.change(path('b'), { public: false, expires_at: null });
+    await store.save(checkpointAbout({ kind: 'weights', name: 'd' }), files);
     changed.open();
     await assert.rejects(deleting, /a is stuck/);
     assert.deepEqual(
       store.list().map(({ name }) => name),
-      ['a', 'b'],
+      ['a', 'b', 'd'],
     );
   });
 

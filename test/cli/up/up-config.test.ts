@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { upHelp } from '../../../cli/up/up.js';
 import { sftCommand } from '../../../cli/up/sft.js';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
-import { asFlags, UpConfig } from '../../../cli/up/up-config.js';
+import { asFlags, readyMs, UpConfig } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { complaintOf } from '../../support/complaint.js';
 
@@ -23,6 +23,15 @@ describe('the flags of npm start', () => {
       new Set(asFlags(settings)),
       new Set(['--max-steps=7', '--schedule=cosine', '--loss=ppo', '--learning-rate=0.01']),
     );
+  });
+
+  it('the flags of npm start give a time to become ready in whole milliseconds, which timers need', () => {
+    const times = ['16.1', '60.0005', '86400'].map((seconds) =>
+      readyMs(load([`--ready-seconds=${seconds}`]).config),
+    );
+    assert.deepEqual(times.map(Number.isInteger), [true, true, true]);
+    assert.equal(times[2], 86_400_000);
+    assert.match(complaint(['--ready-seconds=86401']), /--ready-seconds/);
   });
 
   it('the flags of npm start limit the time of a run without a limit', () => {

@@ -86,7 +86,7 @@ export class FlowModel {
     };
     this.#watch = new TicketWatch({
       awaited: () => this.awaited.map(attemptOf),
-      isOver: () => false,
+      isFinished: () => false,
       poll: () =>
         answer(() => {
           const { deliveredTo } = tickets.state;

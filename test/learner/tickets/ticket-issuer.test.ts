@@ -7,6 +7,7 @@ import { Changes } from '../../../shared/base/changes.js';
 import type { TicketDemand } from '../../../shared/rl/capacity.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
+import { limits } from '../support/crash-parts.js';
 import { runConfig } from '../../support/messages.js';
 
 const never = new AbortController().signal;
@@ -63,15 +64,6 @@ describe('the pace of tickets with two ahead', () => {
 });
 
 describe('tickets that are issued just in time', () => {
-  const limits = {
-    groupsPerBatch: 2,
-    numSubsteps: 1,
-    numMinibatches: 1,
-    maxStepsOffPolicy: 2,
-    windowPolicy: 'wait',
-    maxSteps: Infinity,
-  } as const;
-
   it('a ticket that is held back reserves no place, and names the version of its issue', async () => {
     const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 4 } });
     const ids = new TicketIds(newTicketKey());

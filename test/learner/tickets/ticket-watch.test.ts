@@ -33,7 +33,7 @@ describe('the ticket watch in a simulated fleet', () => {
 /** A watch whose clock and queue the test moves by hand. */
 class Bench {
   awaited: Attempt[] = [];
-  over: Attempt[] = [];
+  finished: Attempt[] = [];
   queue: TicketQueueState = { tickets: [], isWhole: true };
   seconds = 0;
   hasActors = true;
@@ -45,7 +45,7 @@ class Bench {
   constructor(readonly holdTimes = new HoldTimes({ fixedSeconds: 10, leaseSeconds: 1 })) {
     this.watch = new TicketWatch({
       awaited: () => this.awaited,
-      isOver: (ticket) => this.over.some(({ ticketId }) => ticketId === ticket.ticketId),
+      isFinished: (ticket) => this.finished.some(({ ticketId }) => ticketId === ticket.ticketId),
       poll: () => Promise.resolve(this.queue),
       pass: () => ({ isOver: () => Promise.resolve(true), heldLong: [] }),
       withdraw: (seq) => {
@@ -71,18 +71,19 @@ class Bench {
 
 const first = { ticketId: 'train-00000000', attempt: 0 };
 const second = { ticketId: 'train-00000001', attempt: 0 };
+const firstTaken: TicketQueueState = {
+  tickets: [
+    { seq: 1, ticket: first, isTaken: true },
+    { seq: 2, ticket: second, isTaken: false },
+  ],
+  isWhole: true,
+};
 
 describe('the ticket watch with a limit of ten seconds', () => {
   it('the hold time of a ticket starts when an actor takes it, however long it waited before', async () => {
     const bench = new Bench();
     bench.awaited = [first, second];
-    bench.queue = {
-      tickets: [
-        { seq: 1, ticket: first, isTaken: true },
-        { seq: 2, ticket: second, isTaken: false },
-      ],
-      isWhole: true,
-    };
+    bench.queue = firstTaken;
     await bench.poll(6);
     assert.deepEqual(bench.events, []);
     await bench.poll(1);
@@ -92,14 +93,8 @@ describe('the ticket watch with a limit of ten seconds', () => {
   it('a ticket that an actor keeps in the queue is withdrawn though it needs no answer any more', async () => {
     const bench = new Bench();
     bench.awaited = [second];
-    bench.over = [first];
-    bench.queue = {
-      tickets: [
-        { seq: 1, ticket: first, isTaken: true },
-        { seq: 2, ticket: second, isTaken: false },
-      ],
-      isWhole: true,
-    };
+    bench.finished = [first];
+    bench.queue = firstTaken;
     await bench.poll(1);
     bench.awaited = []; // as when it fills the queue, so that no other ticket can be published
     await bench.poll(5);

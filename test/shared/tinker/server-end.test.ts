@@ -8,6 +8,20 @@ import { FaultyNetwork } from './faulty-network.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 import { adam, StrictRun } from './strict-run.js';
 
+/** A client of a scripted server, over a network that fails when the test says so. */
+async function connected() {
+  const server = await ScriptedServer.start();
+  const network = new FaultyNetwork();
+  const { client } = await connectTo(server, { fetch: network.fetch });
+  return {
+    ...{ server, network, client, strict: new StrictRun(server) },
+    async [Symbol.asyncDispose]() {
+      await client[Symbol.asyncDispose]();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
 // TuFT with persistence continues from its last checkpoint and keeps counting, as if nothing was lost.
 describe('a server that ended and was started again', () => {
   for (const [who, path] of [
@@ -15,11 +29,8 @@ describe('a server that ended and was started again', () => {
     ['a poll', 'retrieve_future'],
   ] as const) {
     it(`a training run is lost if ${who} was refused the connection`, async () => {
-      await using server = await ScriptedServer.start();
-      const strict = new StrictRun(server);
-      const network = new FaultyNetwork();
-      const { client } = await connectTo(server, { fetch: network.fetch });
-      await using _closed = client;
+      await using place = await connected();
+      const { strict, network, client } = place;
       const run = await strict.create(client);
       network.fails('ECONNREFUSED', path);
       await assert.rejects(run.optimStep(adam), RunLost);
@@ -28,11 +39,8 @@ describe('a server that ended and was started again', () => {
   }
 
   it('a training run is lost if any other request was refused the connection', async () => {
-    await using server = await ScriptedServer.start();
-    const strict = new StrictRun(server);
-    const network = new FaultyNetwork();
-    const { client } = await connectTo(server, { fetch: network.fetch });
-    await using _closed = client;
+    await using place = await connected();
+    const { server, strict, network, client } = place;
     const run = await strict.create(client);
     network.fails('ECONNREFUSED', 'training_runs/run-1/checkpoints?limit=100&offset=0');
     server.on('GET training_runs/run-1/checkpoints', () => ({ json: { checkpoints: [] } }));
@@ -42,11 +50,8 @@ describe('a server that ended and was started again', () => {
   });
 
   it('a training run is kept if another host refused the connection, such as one that stores archives', async () => {
-    await using server = await ScriptedServer.start();
-    const strict = new StrictRun(server);
-    const network = new FaultyNetwork();
-    const { client } = await connectTo(server, { fetch: network.fetch });
-    await using _closed = client;
+    await using place = await connected();
+    const { server, strict, network, client } = place;
     const run = await strict.create(client);
     await using store = createServer((_, response) => response.writeHead(404).end());
     store.listen(0, '127.0.0.1');
@@ -62,11 +67,8 @@ describe('a server that ended and was started again', () => {
   });
 
   it('a training run that was created after the restart is kept', async () => {
-    await using server = await ScriptedServer.start();
-    const strict = new StrictRun(server);
-    const network = new FaultyNetwork();
-    const { client } = await connectTo(server, { fetch: network.fetch });
-    await using _closed = client;
+    await using place = await connected();
+    const { strict, network, client } = place;
     network.fails('ECONNREFUSED', 'create_model');
     const run = await strict.create(client);
     await run.optimStep(adam);
