@@ -276,12 +276,17 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       })();
       const before = (await answer('list')).length;
       await until(() => seqs.length === before);
+      const events: string[] = []; // of the connection
+      void (async () => {
+        for await (const { type } of broker.link.connection.status()) events.push(type);
+      })();
       const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Reason: two\nlines\r\n\r\n');
       const fields = Object.assign(headers(), { encode: () => malformed });
       const subject = broker.names.subjects.dead('actor', 'actor-0');
       broker.link.connection.publish(subject, new Uint8Array(), { headers: fields });
       await bury(5);
       await until(() => seqs.length === before + 2);
+      assert.deepEqual(events, [], 'the client stopped reading, and connected again');
       stopping.abort();
       await reading;
     });

@@ -149,9 +149,9 @@ describe('the training state of a run', () => {
       });
       const [usual, strange] = [fresh(), fresh()];
       const a = await usual.forwardBackward(trainer, [with_(-3)], loss, {});
-      const b = await strange.forwardBackward(trainer, [with_(-200)], loss, {});
+      const b = await strange.forwardBackward(trainer, [with_(-1_000)], loss, {});
       assert.equal(a.lossSum, b.lossSum);
-      const [c, d] = [-3, -200].map((logprob) =>
+      const [c, d] = [-3, -1_000].map((logprob) =>
         fresh().forward(trainer, [with_(logprob)], loss, {}),
       );
       assert.equal((await c!).lossSum, (await d!).lossSum);
