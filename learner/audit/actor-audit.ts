@@ -32,7 +32,7 @@ const quarantineStats = new StatTable<number>([
   {
     jsonl: 'actors/quarantined',
     prometheus: 'rl_actors_quarantined',
-    help: "Actors whose groups are refused because their logprobs left the fleet's band.",
+    help: 'Actors whose groups are refused because an audit convicted them.',
     of: (actors) => actors,
   },
 ]);
@@ -41,7 +41,7 @@ export type QuarantineEvent = Extract<RunEvent, { kind: 'quarantine' }>;
 /** `gap` is what `bound` limits: a gap or an amount of evidence in nats, a ratio, or a number of groups, by `why`. */
 type Finding = Pick<QuarantineEvent, 'actor' | 'gap' | 'bound' | 'groups' | 'why'>;
 
-export interface ActorAuditOptions {
+interface ActorAuditOptions {
   readonly share: number; // of the groups that can be audited
   readonly seed: number;
   readonly limits: AuditLimits;
