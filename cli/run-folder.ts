@@ -6,7 +6,7 @@ import { isFolder } from '../shared/base/make-folder.js';
 import { nearest } from '../shared/base/nearest.js';
 import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
 import { statesInFolder } from './eval/saved-states.js';
-import { lockFolder } from './folder-lock.js';
+import { lockFolder } from '../shared/service/folder-lock.js';
 
 /** The folder with all files of a run. */
 export interface RunFolder {

@@ -1,16 +1,22 @@
+import { UserError } from '../shared/base/errors.js';
+import { unusableFolder } from '../shared/base/make-folder.js';
 import { markHandled, type TaskScope } from '../shared/base/task-scope.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
+import { FolderInUse, lockFolder } from '../shared/service/folder-lock.js';
+import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ApiKeys } from './http-api.js';
 import { Archives } from './archives.js';
 import { checkpointRoutes, deleteExpired } from './checkpoint-routes.js';
 import { CheckpointStore } from './checkpoint-store.js';
-import { bytesOf, futureRoutes, type OperationResult } from './operation-result.js';
+import { futureRoutes } from './future-routes.js';
+import { bytesOf, type OperationResult } from './operation-result.js';
 import { FutureStore } from './futures.js';
 import { serveApi } from './http-server.js';
 import { SamplingSessions } from './sampling-sessions.js';
 import { samplingRoutes, sessionRoutes } from './session-routes.js';
 import type { SamplingCalls } from './sampling-worker.js';
+import type { ServedModel } from './served-model.js';
 import { Sessions } from './sessions.js';
 import { TrainingOperations } from './training-operations.js';
 import { trainingRoutes } from './training-routes.js';
@@ -18,7 +24,7 @@ import { TrainingRuns } from './training-runs.js';
 import type { TrainingCalls } from './training-worker.js';
 import { WorkerCalls } from '../shared/service/worker-calls.js';
 
-export interface LocalBackendOptions extends ApiKeys {
+interface LocalBackendOptions extends ApiKeys {
   readonly host: string;
   readonly port: number; // 0 picks a free one
   readonly modelDir: string;
@@ -52,14 +58,59 @@ export interface LocalBackend extends AsyncDisposable {
  * Starts the embedded Tinker server: HTTP on this thread, training and sampling on one thread each,
  * so that requests are answered while the model computes.
  *
- * @throws {UserError} on an unusable model directory or an address that cannot be bound.
+ * @throws {UserError} on an unusable model directory, a checkpoint directory that another backend uses or an address
+ * that cannot be bound.
  */
 export async function startLocalBackend(options: LocalBackendOptions): Promise<LocalBackend> {
-  const { modelDir, modelName: name, loraAlpha, threads, log, scope } = options;
+  const { modelDir, modelName: name, loraAlpha, checkpointDir, log, scope } = options;
   const model = { name, directory: await readModelDirectory(modelDir), loraAlpha };
-  const store = await CheckpointStore.open(options.checkpointDir, log, scope?.signal);
-  log.info({ checkpoints: store.list().length, dir: options.checkpointDir }, 'checkpoints found');
+  const signal = scope?.signal ?? new AbortController().signal;
+  const lock = await lockCheckpoints(checkpointDir, { log, signal });
+  try {
+    const store = await CheckpointStore.open(checkpointDir, log, signal);
+    log.info({ checkpoints: store.list().length, dir: checkpointDir }, 'checkpoints found');
+    const backend = await serveModel(model, store, options);
+    return {
+      ...backend,
+      async [Symbol.asyncDispose]() {
+        await backend[Symbol.asyncDispose]();
+        lock[Symbol.dispose]();
+      },
+    };
+  } catch (error) {
+    lock[Symbol.dispose]();
+    throw error;
+  }
+}
 
+/**
+ * Locks the folder of the checkpoints: at its start a backend removes what a crashed one left there half-written, which
+ * would be the saves of one that runs.
+ *
+ * @throws {UserError} if another backend uses the folder, or it cannot be written.
+ */
+async function lockCheckpoints(folder: string, wait: RoomWait): Promise<Disposable> {
+  const { signal } = wait;
+  try {
+    return await writeWhenRoom('checkpoints', wait, () =>
+      lockFolder(folder, 'offbeat local-backend', { watchMs: 15_000, signal }),
+    );
+  } catch (caught) {
+    if (signal.aborted) throw caught;
+    if (!(caught instanceof FolderInUse)) throw unusableFolder(folder, '--checkpoint-dir', caught);
+    throw new UserError(`${caught.message}, or name another folder with --checkpoint-dir`, {
+      cause: caught,
+    });
+  }
+}
+
+/** Starts the threads and the HTTP server. */
+async function serveModel(
+  model: ServedModel,
+  store: CheckpointStore,
+  options: LocalBackendOptions,
+): Promise<LocalBackend> {
+  const { modelDir, threads, log, scope } = options;
   const sessions = new Sessions(options.now);
   const futures = new FutureStore<OperationResult>({ bytesOf });
   const trainer = new WorkerCalls<TrainingCalls>(new URL('./training-worker.js', import.meta.url));

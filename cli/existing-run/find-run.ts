@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { natsAddress, string } from '../../shared/service/config-fields.js';
 import { RunName } from '../../shared/wire/run-name.js';
 import { UserError } from '../../shared/base/errors.js';
-import { isInUse } from '../folder-lock.js';
+import { isInUse } from '../../shared/service/folder-lock.js';
 import { readLaunch } from '../up/resume.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
 import type { UpConfig } from '../up/up-config.js';

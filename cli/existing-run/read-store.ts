@@ -4,8 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../../shared/broker/broker.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { UserError } from '../../shared/base/errors.js';
+import { FolderInUse, lockFolder } from '../../shared/service/folder-lock.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import { FolderInUse, lockFolder, type Reader } from '../folder-lock.js';
 import { graceMs } from '../processes/members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
@@ -16,7 +16,8 @@ export interface ReadStoreOptions {
   readonly found: FoundRun;
   /** Called only if a server must be started. */
   readonly natsBinary: () => Promise<NatsBinary>;
-  readonly command: Reader;
+  /** The command that reads: `status`. */
+  readonly command: string;
   readonly deadlineMs: number;
   readonly logFolder: string;
   readonly signal: AbortSignal;
@@ -39,7 +40,7 @@ export async function readStore<T>(
   options: ReadStoreOptions,
   read: (broker: Broker, isStopped: boolean) => Promise<T>,
 ): Promise<T> {
-  const { found, natsBinary, deadlineMs, logFolder, signal, hurry, log } = options;
+  const { found, natsBinary, command, deadlineMs, logFolder, signal, hurry, log } = options;
   const { role = 'observer' } = options;
   const { run, folder } = found;
   const identity = { role };
@@ -49,7 +50,7 @@ export async function readStore<T>(
       natsUrl,
       ...access,
       run,
-      client: 'eval',
+      client: command,
       identity,
       log,
       signal,
@@ -94,7 +95,8 @@ async function serverOrLock({
     const server = await runningStore(found);
     if (server !== undefined) return server;
     try {
-      return await lockFolder(folder!.path, command, { signal }); // a run without a named server has a folder
+      // A run without a named server has a folder.
+      return await lockFolder(folder!.path, `offbeat ${command}`, { isReader: true, signal });
     } catch (caught) {
       if (!(caught instanceof FolderInUse) || caught.isReader) throw caught;
       if (performance.now() > deadline) {

@@ -8,7 +8,7 @@ import { describeFlags } from '../../shared/service/config-help.js';
 import type { Environment } from '../../shared/service/config.js';
 import { findingText } from '../doctor/finding.js';
 import { modelFindings } from '../doctor/model.js';
-import { lockFolder } from '../folder-lock.js';
+import { lockFolder } from '../../shared/service/folder-lock.js';
 import { checkFiles, readOrigin, sourceText, type Origin } from './origin.js';
 import { loadModelRequest, ModelConfig, modelService, type ModelRequest } from './request.js';
 import { isOf, take } from './sources.js';

@@ -69,7 +69,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
     const store = {
       found,
       natsBinary: () => ensureNatsServer({ env, report: printError, signal }),
-      command: 'offbeat status' as const,
+      command: 'status',
       deadlineMs: 60_000,
       logFolder: folder,
       signal,

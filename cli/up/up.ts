@@ -4,7 +4,7 @@ import { givenUpCode } from '../../shared/base/exit-codes.js';
 import type { Environment } from '../../shared/service/config.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
-import { lockFolder } from '../folder-lock.js';
+import { lockFolder } from '../../shared/service/folder-lock.js';
 import { readLaunch, writeLaunch, resumed } from './resume.js';
 import { services } from '../services.js';
 import type { NatsBinary } from '../nats-server/binary.js';

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UserError } from '../../shared/base/errors.js';
 import { forwardBackward, startOn, tinyModel, Wire } from '../local-backend/running-backend.js';
@@ -46,7 +47,8 @@ describe('a restarted local backend', () => {
     await using directory = await tinyModel();
     await using backend = await startOn(directory.path);
     const port = Number(new URL(backend.url).port);
-    await assert.rejects(startOn(directory.path, { port }), (error) => {
+    const elsewhere = { port, checkpointDir: join(directory.path, 'others') };
+    await assert.rejects(startOn(directory.path, elsewhere), (error) => {
       assert(error instanceof UserError);
       assert.match(error.message, new RegExp(`:${port} .*EADDRINUSE.*--port`));
       return true;
@@ -77,7 +79,7 @@ async function sample(wire: Wire, session: string, model: string): Promise<unkno
   const promise = await wire.post('asample', {
     num_samples: 2,
     prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4, 5] }] },
-    sampling_params: { max_tokens: 8 },
+    sampling_params: { max_tokens: 8, seed: 1 },
     sampling_session_id,
     seq_id: 0,
   });

@@ -12,7 +12,7 @@ import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { offbeatProgram } from '../../shared/base/package-root.js';
 import { findRun, runningStore } from '../../cli/existing-run/find-run.js';
 import { readStore, type ReadStoreOptions } from '../../cli/existing-run/read-store.js';
-import { lockFolder } from '../../cli/folder-lock.js';
+import { lockFolder } from '../../shared/service/folder-lock.js';
 import { ensureNatsServer } from '../../cli/nats-server/ensure.js';
 import { accessWith } from '../../cli/nats-server/keys.js';
 import { startNats, type RunningNats } from '../../cli/nats-server/start.js';
@@ -24,11 +24,11 @@ import { connectBroker } from '../../shared/broker/connect.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { encode } from '../../shared/wire/codec.js';
 import { LeaderLease } from '../../shared/wire/ledger.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { runConfig } from '../support/messages.js';
+import { never } from '../support/waiting.js';
 
 const run = 'r';
-const never = new AbortController().signal;
 const asLearner = { role: 'learner' } as const;
 
 describe('the store of a run in its folder', { timeout: 120_000 }, () => {
@@ -65,7 +65,7 @@ describe('the store of a run in its folder', { timeout: 120_000 }, () => {
         starts++;
         return natsBinary();
       },
-      command: 'offbeat status',
+      command: 'status',
       deadlineMs: 20_000,
       logFolder: place,
       signal: never,
@@ -124,7 +124,7 @@ describe('the store of a run in its folder', { timeout: 120_000 }, () => {
       assert(await isThere(broker, isStopped));
       readers--;
     };
-    await Promise.all([read(look), read(look, { command: 'offbeat eval' })]);
+    await Promise.all([read(look), read(look, { command: 'eval' })]);
     assert.equal(starts, 2);
   });
 

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { pino } from 'pino';
 import { startLocalBackend, type LocalBackend } from '../../local-backend/local-backend.js';
 import {
   decodeForwardBackwardResult,
@@ -10,6 +9,7 @@ import {
 import { decodeSampleResult } from '../../shared/tinker/sample-codec.js';
 import type { Datum } from '../../shared/rl/datum.js';
 import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
+import { silent } from '../support/log.js';
 
 export { tinyModel } from '../support/tiny-model.js';
 
@@ -31,6 +31,7 @@ export async function startOn(
     samplingApiKey?: string;
     now?: () => number;
     unloadEveryMs?: number;
+    checkpointDir?: string;
   } = {},
 ): Promise<LocalBackend> {
   return startLocalBackend({
@@ -41,7 +42,7 @@ export async function startOn(
     modelName,
     checkpointDir: join(modelDir, 'checkpoints'),
     threads: 1,
-    log: pino({ level: 'silent' }),
+    log: silent,
     ...given,
   });
 }

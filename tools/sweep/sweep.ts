@@ -12,7 +12,7 @@ import { services } from '../../cli/services.js';
 import { createScreen, type Screen } from '../../cli/up/screen.js';
 import { listenForStop, type StopSignals } from '../../cli/processes/stop-signals.js';
 import { formatSeconds } from '../../cli/up/summary.js';
-import { lockFolder } from '../../cli/folder-lock.js';
+import { lockFolder } from '../../shared/service/folder-lock.js';
 import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';

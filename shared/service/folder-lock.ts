@@ -12,13 +12,14 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { UserError } from '../shared/base/errors.js';
-import { makeFolder } from '../shared/base/make-folder.js';
+import { UserError } from '../base/errors.js';
+import { makeFolder } from '../base/make-folder.js';
 
 /** The process that locks a folder, as the lock file has it. */
 const Holder = z.object({
   pid: z.int().positive(),
   command: z.string().optional(), // offbeat up
+  isReader: z.boolean().optional(), // it holds the folder for seconds, to read it
   host: z.string().optional(), // absent: the file is of an earlier release, which wrote only the pid
   // Absent on systems without /proc:
   bootId: z.string().optional(), // of the kernel since it started; its containers have the same
@@ -26,10 +27,6 @@ const Holder = z.object({
   startTime: z.string().optional(), // in clock ticks; a later process with its pid has another
 });
 type Holder = z.infer<typeof Holder>;
-
-/** Commands that hold the folder of a stopped run for seconds, to read its store. */
-const readers = ['offbeat dead-letters', 'offbeat eval', 'offbeat status'] as const;
-export type Reader = (typeof readers)[number];
 
 /** A running process holds the lock of a folder. */
 export class FolderInUse extends UserError {
@@ -48,8 +45,15 @@ const renewEveryMs = 5_000;
 const expiresMs = 30_000;
 
 interface LockOptions {
+  /** Whether this process only reads the folder, for seconds; others wait for it. */
+  readonly isReader?: boolean;
   /** How long to wait for a reader to end. */
   readonly readerMs?: number;
+  /**
+   * Takes over a lock of another container or host that is not renewed while it is watched for this long. For a service
+   * that a cluster starts again elsewhere; without it a lock of another host is only removed by hand.
+   */
+  readonly watchMs?: number;
   readonly signal?: AbortSignal;
 }
 
@@ -62,18 +66,24 @@ interface LockOptions {
 export async function lockFolder(
   folder: string,
   command: string,
-  { readerMs = 10_000, signal }: LockOptions = {},
+  { isReader, readerMs = 10_000, watchMs, signal }: LockOptions = {},
 ): Promise<Disposable> {
   await makeFolder(folder);
   const path = join(folder, '.lock');
-  const text = JSON.stringify({ ...thisProcess(), command });
-  const deadline = performance.now() + readerMs;
+  const text = JSON.stringify({ ...thisProcess(), command, isReader });
+  const start = performance.now();
+  let first: Lock | undefined; // as this process found it
   for (let look = 1; !createFile(path, text); look++) {
     const lock = readLock(path);
     if (lock === undefined) continue; // it was released just now
+    first ??= lock;
+    const waitedMs = performance.now() - start;
     if (isHeld(lock)) {
-      const mayEnd = isReader(lock.holder) && performance.now() < deadline;
-      if (!mayEnd) throw inUse(lock.holder, folder, path);
+      const { holder } = lock;
+      const isWatched = watchMs !== undefined && placeOf(holder) !== 'here' && isSame(lock, first);
+      if (isWatched && waitedMs >= watchMs && removeAbandoned(path, lock)) continue;
+      const mayEnd = isWatched || (holder.isReader === true && waitedMs < readerMs);
+      if (!mayEnd) throw inUse(holder, folder, path);
     } else {
       const isBeingWritten = lock.text === '' && look < emptyLooks;
       if (!isBeingWritten && removeAbandoned(path, lock)) continue;
@@ -96,11 +106,7 @@ export async function lockFolder(
 /** Whether a process holds the lock of a folder, and is no reader. */
 export function isInUse(folder: string): boolean {
   const lock = readLock(join(folder, '.lock'));
-  return lock !== undefined && isHeld(lock) && !isReader(lock.holder);
-}
-
-function isReader({ command }: Holder): boolean {
-  return readers.some((reader) => reader === command);
+  return lock !== undefined && isHeld(lock) && lock.holder.isReader !== true;
 }
 
 /** @returns false if the file exists. */
@@ -127,6 +133,11 @@ interface Lock {
   readonly text: string;
   readonly holder: Holder | undefined; // undefined: the file names none
   readonly renewedAt: number; // ms since the epoch
+}
+
+/** Whether a lock is still the same one, and was not renewed. */
+function isSame(now: Lock, before: Lock): boolean {
+  return now.text === before.text && now.renewedAt === before.renewedAt;
 }
 
 /** How long a file may be empty before its writer is taken for dead: 2 s. */
@@ -201,11 +212,11 @@ function inUse(holder: Holder, folder: string, path: string): FolderInUse {
     ],
     'another host': [` on the host ${host}`, `end it there; if it no longer runs, remove ${path}`],
   }[placeOf(holder)];
-  return new FolderInUse(isReader(holder), `${who}${where} is using ${folder}; ${remedy}`);
+  return new FolderInUse(holder.isReader === true, `${who}${where} is using ${folder}; ${remedy}`);
 }
 
 /**
- * Removes a lock if it is still that one. Only one process at a time may: a slower one would remove the lock of the
+ * Removes a lock if it is still the same. Only one process at a time may: a slower one would remove the lock of the
  * process that took the folder over.
  *
  * @returns false if another process is at it.
@@ -219,7 +230,7 @@ function removeAbandoned(path: string, lock: Lock): boolean {
   }
   try {
     const now = readLock(path);
-    if (now?.text === lock.text && !isHeld(now)) rmSync(path);
+    if (now !== undefined && isSame(now, lock)) rmSync(path);
     return true;
   } finally {
     rmSync(guard, { force: true });

@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
-import { lockFolder } from '../../cli/folder-lock.js';
-import { UserError } from '../../shared/base/errors.js';
-import { isRunning } from '../support/processes.js';
+import { lockFolder } from '../../../shared/service/folder-lock.js';
+import { UserError } from '../../../shared/base/errors.js';
+import { isRunning } from '../../support/processes.js';
 
 /** Elsewhere a process is known by its pid alone. */
 const onLinux = { skip: process.platform !== 'linux' };
@@ -51,7 +51,7 @@ describe('the lock of a folder', { timeout: 30_000 }, () => {
   });
 
   it('only one of several callers takes over the lock of a dead process', async () => {
-    const module = new URL('../../cli/folder-lock.js', import.meta.url).href;
+    const module = new URL('../../../shared/service/folder-lock.js', import.meta.url).href;
     // A thread each, so that they are at any point of it at once.
     const code = `const { parentPort } = require('node:worker_threads');
       parentPort.on('message', async (folder) => {
@@ -113,6 +113,29 @@ describe('the lock of a folder', { timeout: 30_000 }, () => {
     );
   });
 
+  it('a service takes over the lock of another host that is not renewed while it watches', async () => {
+    await leave({ host: 'node-1', bootId: 'another' });
+    using _lock = await lockFolder(folder, 'offbeat test', { watchMs: 100 });
+    assert.match(await readFile(path, 'utf8'), new RegExp(`"pid":${process.pid}\\b.*"command"`));
+  });
+
+  it('a service that watches the lock of another host is refused once it is renewed', async () => {
+    await leave({ host: 'node-1', bootId: 'another' });
+    const waiting = lockFolder(folder, 'offbeat test', { watchMs: 60_000 });
+    const refusal = assert.rejects(waiting, /on the host node-1 is using/);
+    for (let i = 0; i < 10; i++) await stat(path); // it has looked at the file by then
+    await age();
+    await refusal;
+  });
+
+  it('a service does not wait for the lock of a process that it sees running', async () => {
+    using _lock = await lock();
+    await assert.rejects(
+      lockFolder(folder, 'offbeat test', { watchMs: 60_000 }),
+      /wait until it ends/,
+    );
+  });
+
   it(
     'a lock of another container is refused until it has not been renewed for 30 s',
     onLinux,
@@ -154,7 +177,7 @@ describe('the lock of a folder', { timeout: 30_000 }, () => {
   });
 
   it('a command that only reads the folder is waited for, but not for long', async () => {
-    const reader = await lockFolder(folder, 'offbeat status');
+    const reader = await lockFolder(folder, 'offbeat status', { isReader: true });
     await assert.rejects(lockFolder(folder, 'offbeat up', { readerMs: 0 }), {
       message: `process ${process.pid} (offbeat status) is using ${folder}; wait until it ends, or end it`,
     });
