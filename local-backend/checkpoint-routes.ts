@@ -23,7 +23,7 @@ import {
   readPage,
   type Route,
 } from './http-api.js';
-import { ResendMemory } from './futures.js';
+import { ResendMemory } from './resend-memory.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { TrainingRuns } from './training-runs.js';
 
@@ -199,7 +199,7 @@ export async function deleteExpired(
   if (failures.length > 0) throw failures[0];
 }
 
-/** No sampling session outlives the checkpoint, whose name is free before its files are deleted. */
+/** Deletes a checkpoint. Its sampling sessions are closed once its name is free, before its files are deleted. */
 async function deleteCheckpoint(
   store: CheckpointStore,
   samplers: Pick<SamplingSessions, 'closeFor'>,

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { syncFolder, writeSynced } from '../shared/base/durable-file.js';
 import { makeFolder } from '../shared/base/make-folder.js';
 
 const unfinished = '.new.';
@@ -81,15 +82,4 @@ export async function repairFolders(parent: string): Promise<void> {
       else await rename(path, target);
     } else if (entry.startsWith(unfinished)) await rm(path, { recursive: true, force: true });
   }
-}
-
-async function writeSynced(path: string, content: Uint8Array | string): Promise<void> {
-  await using file = await open(path, 'w');
-  await file.writeFile(content);
-  await file.sync();
-}
-
-async function syncFolder(path: string): Promise<void> {
-  await using folder = await open(path, 'r');
-  await folder.sync();
 }

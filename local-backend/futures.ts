@@ -8,7 +8,7 @@ export type Outcome<T> =
   | { readonly isOk: true; readonly value: T }
   | { readonly isOk: false; readonly error: string; readonly category: 'user' | 'server' };
 
-export interface FutureLimits<T> {
+interface FutureLimits<T> {
   /** How long a result is kept after its first fetch, in case that response was lost. */
   readonly keepFetchedMs: number;
   /** How long a result is kept for its first fetch. */
@@ -262,31 +262,4 @@ function removeFrom<Key, Value>(sets: Map<Key, Set<Value>>, key: Key, value: Val
 /** Returns whether the caller or this process is at fault. */
 function categoryOf(error: unknown): 'user' | 'server' {
   return error instanceof PermanentError || error instanceof ApiError ? 'user' : 'server';
-}
-
-/**
- * Remembers the result of each request, so that a resent copy (after a lost response) gets the same
- * result instead of a second execution. Evicts the oldest entries first.
- */
-export class ResendMemory<T> {
-  readonly #entries = new Map<string, T>();
-
-  constructor(private readonly capacity: number) {}
-
-  /**
-   * Returns the remembered value of `key`, else calls `create`; remembers nothing if that throws.
-   *
-   * @param isUsable whether a remembered value is still valid; if not, it is replaced.
-   */
-  getOrCreate(key: string, create: () => T, isUsable: (known: T) => boolean = () => true): T {
-    const known = this.#entries.get(key);
-    if (known !== undefined && isUsable(known)) return known;
-    const created = create();
-    this.#entries.set(key, created);
-    if (this.#entries.size > this.capacity) {
-      const oldest = this.#entries.keys().next();
-      if (oldest.done !== true) this.#entries.delete(oldest.value);
-    }
-    return created;
-  }
 }

@@ -19,7 +19,7 @@ export class ApiError extends Error {
   }
 }
 
-export interface SchemaViolation {
+interface SchemaViolation {
   readonly type: string;
   readonly loc: readonly (string | number)[];
   readonly msg: string;

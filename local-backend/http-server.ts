@@ -26,7 +26,7 @@ const requestsTotal = new Counter({
   labelNames: ['route', 'status'],
 });
 
-export interface ApiServerOptions extends ApiKeys {
+interface ApiServerOptions extends ApiKeys {
   readonly host: string;
   readonly port: number; // 0 picks a free one
   readonly routes: readonly Route[];

@@ -11,7 +11,7 @@ export async function main(argv: readonly string[], env: Environment): Promise<v
     const config = loadConfig(LocalBackendConfig, 'local-backend', argv, env);
     let isLoaded = false;
     await using health = await serveHealth(config.healthHost, config.healthPort, () =>
-      isLoaded ? { isReady: true } : { isReady: false, reason: 'the model is loading' },
+      isLoaded ? undefined : 'the model is loading',
     );
     await using scope = new TaskScope(signal);
     await using backend = await startLocalBackend({ ...config, log, scope });

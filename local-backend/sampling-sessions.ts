@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash, randomInt, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
 import {
   requestsOfAClient,
@@ -14,7 +14,8 @@ import {
   formatTinkerPath,
   pathOf,
 } from './checkpoint-store.js';
-import { type FutureStore, ResendMemory } from './futures.js';
+import type { FutureStore } from './futures.js';
+import { ResendMemory } from './resend-memory.js';
 import type { OperationResult } from './operation-result.js';
 import { mostRows, planSample, SamplingQueue, ScoringQueue } from './sampling-requests.js';
 import { rowsAtOnce } from '../shared/model/parameters.js';
@@ -32,10 +33,9 @@ export interface SamplerWeights {
 }
 
 /** A sampling session (a sampler): a client samples from a checkpoint or the base model. */
-export interface SamplingSession {
+interface SamplingSession {
   readonly id: string;
   readonly session: Session; // of the client that opened it
-  readonly seqId: number | undefined; // index of the sampler in its session, from 0
   readonly weights: SamplerWeights;
   joined: number; // clients besides the one that opened it
 }
@@ -84,7 +84,7 @@ export class SamplingSessions {
           `${String(path)} was trained on different weights of ${base} than those served now`,
         );
       }
-      const opened = this.open(session, { checkpoint, isInflight: false }, seqId);
+      const opened = this.open(session, { checkpoint, isInflight: false });
       if (access === 'sampling') this.#limitOpened(opened);
       return opened;
     };
@@ -94,8 +94,8 @@ export class SamplingSessions {
   }
 
   /** Opens a session without checking that the checkpoint fits: the caller has checked or just saved it. */
-  open(session: Session, weights: SamplerWeights, seqId: number | undefined): SamplingSession {
-    const sampler: SamplingSession = { id: randomUUID(), session, seqId, weights, joined: 0 };
+  open(session: Session, weights: SamplerWeights): SamplingSession {
+    const sampler: SamplingSession = { id: randomUUID(), session, weights, joined: 0 };
     this.#samplers.set(sampler.id, sampler);
     session.samplers.add(sampler.id);
     return sampler;
@@ -167,7 +167,7 @@ export class SamplingSessions {
     const digest = createHash('sha256')
       .update(JSON.stringify({ ...request, seq_id: String(request.seq_id) }))
       .digest();
-    const plan = planSample(request, this.model, this.#seed(sampler, request));
+    const plan = planSample(request, this.model, randomInt(2 ** 32));
     const start = () => {
       if (this.#queue.depth + this.#scoring.depth + this.worker().depth >= maxWaiting) {
         const detail = `${maxWaiting} sampling requests are waiting; try again later`;
@@ -226,18 +226,6 @@ export class SamplingSessions {
         ...(isInflight && checkpoint && { weightsPath: formatTinkerPath(pathOf(checkpoint)) }),
       },
     };
-  }
-
-  /**
-   * Returns the default seed of a request. It differs between the requests of a sampler and between the
-   * samplers of a session, and is the same when the whole run is repeated.
-   */
-  #seed({ seqId, weights }: SamplingSession, request: z.output<typeof SampleRequest>): number {
-    const digest = weights.checkpoint?.adapter_sha256 ?? this.model.directory.digest;
-    return createHash('sha256')
-      .update(JSON.stringify([digest, seqId ?? 0, String(request.seq_id), request.prompt]))
-      .digest()
-      .readUInt32LE(0);
   }
 }
 

@@ -44,7 +44,7 @@ function loaded() {
 const tokenizer = lazily(() => loadTokenizer(loaded().directory));
 const adapters = new AdapterFiles();
 
-/** The base model as a policy: a new adapter does not change its output. */
+/** The base model as a policy. All its modules are adapted, without effect, so that it is sampled by the same sessions as trained adapters. */
 function neutralAdapter(): Adapter {
   const { config } = loaded().directory;
   return createAdapter(config, { rank: 1, alpha: 1, seed: 0, attn: true, mlp: true });

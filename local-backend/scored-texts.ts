@@ -4,7 +4,7 @@ import type { TopTokens } from '../shared/tinker/types.js';
 import type { AdapterFile } from './adapter-files.js';
 
 /** The tokens of a text [T] to score: those from the index `from` on, which is above 0. */
-export interface ScoredPart {
+interface ScoredPart {
   readonly tokens: Int32Array; // [T]
   readonly from: number;
 }

@@ -13,7 +13,7 @@ export class SequenceConflict extends PermanentError {
   }
 }
 
-export interface SequenceGateOptions {
+interface SequenceGateOptions {
   /** How long an operation waits for lower ids. */
   readonly gapWaitMs: number;
   /** Called with the range of skipped ids, both ends included. */

@@ -3,7 +3,7 @@ import type { CreateSessionRequest, CustomLoss } from '../shared/tinker/api.js';
 import { notFound } from './http-api.js';
 
 /** What a client can read back of its own words about a session. */
-export type SessionAbout = Partial<Pick<CreateSessionRequest, 'user_metadata' | 'display_name'>>;
+type SessionAbout = Partial<Pick<CreateSessionRequest, 'user_metadata' | 'display_name'>>;
 
 export interface Session {
   readonly id: string;

@@ -36,7 +36,7 @@ export interface PassResult {
 export type GradientSource = Pick<Trainer, 'forwardBackward' | 'forward'>;
 
 /** A custom loss and what it reads of each datum. */
-export interface CustomWork {
+interface CustomWork {
   readonly loss: TracedLoss;
   readonly inputs: readonly CustomInputs[];
 }

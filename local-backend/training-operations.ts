@@ -23,7 +23,7 @@ import {
   pathOf,
 } from './checkpoint-store.js';
 import type { OperationResult } from './operation-result.js';
-import { ResendMemory } from './futures.js';
+import { ResendMemory } from './resend-memory.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import { assertFits, type ServedModel } from './served-model.js';
 import type { Session } from './sessions.js';
@@ -141,7 +141,7 @@ export class TrainingOperations {
     run: TrainingRun,
     request: z.output<typeof SaveWeightsForSamplerRequest>,
   ): string {
-    const { seq_id, path, kind = 'snapshot', sampling_session_seq_id: sessionSeqId } = request;
+    const { seq_id, path, kind = 'snapshot' } = request;
     const type = 'save_weights_for_sampler';
     return this.runs.submit(run, seq_id, type, contentOf(request), async () => {
       const isInflight = kind === 'inflight';
@@ -160,7 +160,7 @@ export class TrainingOperations {
         if (replaced !== undefined) await this.#expire(replaced);
       }
       const weights = isInflight ? run.inflight : { checkpoint: saved, isInflight };
-      const { id } = this.samplers.open(run.session, weights, sessionSeqId);
+      const { id } = this.samplers.open(run.session, weights);
       return json({ path: null, sampling_session_id: id, type });
     });
   }

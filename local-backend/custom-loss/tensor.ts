@@ -185,7 +185,7 @@ export function concatenated(parts: readonly Tensor[], axis: number): Tensor {
 }
 
 /** Which elements of a tensor fall together when `axes` are reduced. */
-export interface Reduction {
+interface Reduction {
   readonly shape: readonly number[]; // of the result
   readonly into: Int32Array; // for each element, its place in the result
   readonly count: number; // elements that fall together

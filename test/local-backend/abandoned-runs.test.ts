@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Sessions } from '../../local-backend/sessions.js';
-import { until } from '../support/broker.js';
+import { until } from '../support/waiting.js';
 import { startOn, tinyModel, Wire } from './running-backend.js';
 
 const inactivityMs = 600_000; // after which a client counts as gone

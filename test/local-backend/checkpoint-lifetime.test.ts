@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it, mock } from 'node:test';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
-import { until } from '../support/broker.js';
+import { until } from '../support/waiting.js';
 import { type Json, modelName, startOn, tinyModel, Wire } from './running-backend.js';
 
 const hour = 3_600;

@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { pino } from 'pino';
 import {
   CheckpointStore,
   formatTinkerPath,
@@ -15,10 +14,10 @@ import {
 import { deleteExpired } from '../../local-backend/checkpoint-routes.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
-import { gate } from '../support/broker.js';
+import { silent } from '../support/log.js';
+import { gate } from '../support/waiting.js';
 import { checkpointAbout } from './values.js';
 
-const log = pino({ level: 'silent' });
 const files = { adapter: Uint8Array.of(1, 2, 3), adapterConfig: '{}' };
 
 describe('the checkpoint store', () => {
@@ -32,7 +31,7 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store writes the layout of PEFT under run, kind and name', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     const about = checkpointAbout({ training_run_id: 'run', kind: 'weights', name: 'a' });
     await store.save(about, { ...files, optimizer: Uint8Array.of(9) });
     const folder = join(root, 'run', 'weights', 'a');
@@ -49,14 +48,14 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store lists the checkpoints of an earlier process, oldest first', async () => {
     const root = freshRoot();
-    const first = await CheckpointStore.open(root, log);
+    const first = await CheckpointStore.open(root, silent);
     for (const [name, created_at] of [
       ['late', '2026-01-02T00:00:00.000Z'],
       ['early', '2026-01-01T00:00:00.000Z'],
     ] as const) {
       await first.save(checkpointAbout({ name, created_at }), files);
     }
-    const second = await CheckpointStore.open(root, log);
+    const second = await CheckpointStore.open(root, silent);
     assert.deepEqual(
       second.list().map(({ name }) => name),
       ['early', 'late'],
@@ -69,14 +68,14 @@ describe('the checkpoint store', () => {
   it('the checkpoint store refuses a folder that cannot be made, and names its flag', async () => {
     const root = freshRoot();
     await writeFile(root, '');
-    await assert.rejects(CheckpointStore.open(root, log), {
+    await assert.rejects(CheckpointStore.open(root, silent), {
       name: 'UserError',
       message: /name another with --checkpoint-dir$/,
     });
   });
 
   it('the checkpoint store stores both kinds under the same name separately', async () => {
-    const store = await CheckpointStore.open(freshRoot(), log);
+    const store = await CheckpointStore.open(freshRoot(), silent);
     await store.save(checkpointAbout({ kind: 'weights', name: 'same' }), files);
     await store.save(checkpointAbout({ kind: 'sampler_weights', name: 'same' }), {
       ...files,
@@ -89,7 +88,7 @@ describe('the checkpoint store', () => {
   });
 
   it('the checkpoint store reads a checkpoint that is being replaced as a whole, before or after', async () => {
-    const store = await CheckpointStore.open(freshRoot(), log);
+    const store = await CheckpointStore.open(freshRoot(), silent);
     const about = checkpointAbout({ kind: 'weights', name: 'w' });
     const path = { runId: 'run', kind: 'weights', name: 'w' } as const;
     const version = (n: number) => ({
@@ -110,7 +109,7 @@ describe('the checkpoint store', () => {
 
   it('a checkpoint that is deleted while it is being saved again is there with its files or not at all', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     const path = { runId: 'run', kind: 'weights', name: 'w' } as const;
     const about = checkpointAbout({ kind: 'weights', name: 'w' });
     await store.save(about, files);
@@ -133,7 +132,7 @@ describe('the checkpoint store', () => {
 
   it('expired checkpoints are deleted unless they were changed meanwhile, and one failure stops no other', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     const over = '2026-01-01T00:00:00.000Z';
     const path = (name: string) => ({ runId: 'run', kind: 'weights', name }) as const;
     for (const name of ['a', 'b', 'c', 'd']) {
@@ -166,7 +165,7 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store replaces all files of a checkpoint with the same name', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     const about = checkpointAbout({ kind: 'weights' });
     await store.save(about, { ...files, optimizer: Uint8Array.of(9) });
     await store.save(about, { ...files, adapter: Uint8Array.of(4) });
@@ -179,7 +178,7 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store changes the metadata of what is being saved, not of what it replaces', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     const about = checkpointAbout({ kind: 'weights', name: 'a' });
     const { adapter_sha256: replaced } = await store.save(about, files);
     const path = { runId: 'run', kind: 'weights', name: 'a' } as const;
@@ -187,7 +186,7 @@ describe('the checkpoint store', () => {
     await store.change(path, { public: true });
     const { adapter_sha256: saved } = await saving;
     assert.notEqual(saved, replaced);
-    for (const seen of [store, await CheckpointStore.open(root, log)]) {
+    for (const seen of [store, await CheckpointStore.open(root, silent)]) {
       const { public: isPublic, adapter_sha256 } = seen.get(path);
       assert.deepEqual([isPublic, adapter_sha256], [true, saved]);
     }
@@ -195,7 +194,7 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store forgets a checkpoint whose folder is gone once it is deleted', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     await store.save(checkpointAbout({ kind: 'weights', name: 'a' }), files);
     const path = { runId: 'run', kind: 'weights', name: 'a' } as const;
     await rm(join(root, 'run', 'weights', 'a'), { recursive: true });
@@ -205,14 +204,14 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store restores the old content after a crash before the rename of the new one', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     const about = checkpointAbout({ kind: 'weights', name: 'a' });
     await store.save(about, files);
     const parent = join(root, 'run', 'weights');
     const id = '00000000-0000-4000-8000-000000000000';
     await rename(join(parent, 'a'), join(parent, `.old.${id}.a`));
     await mkdir(join(parent, `.new.${id}`)); // half-written
-    const reopened = await CheckpointStore.open(root, log);
+    const reopened = await CheckpointStore.open(root, silent);
     assert.deepEqual(await readdir(parent), ['a']);
     assert.equal(reopened.list().length, 1);
   });
@@ -224,8 +223,8 @@ describe('the checkpoint store', () => {
     const program = `
       const { CheckpointStore } = await import(${module('../../local-backend/checkpoint-store.js')});
       const { checkpointAbout } = await import(${module('./values.js')});
-      const { pino } = await import('pino');
-      const store = await CheckpointStore.open(process.argv[1], pino({ level: 'silent' }));
+      const { silent } = await import(${module('../support/log.js')});
+      const store = await CheckpointStore.open(process.argv[1], silent);
       const about = checkpointAbout({ training_run_id: 'run', kind: 'weights', name: 'a' });
       const of = (size) => ({ adapter: new Uint8Array(size).fill(7), adapterConfig: '{}' });
       await store.save(about, of(1_000));
@@ -243,11 +242,11 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store skips a corrupt checkpoint and keeps the rest', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     await store.save(checkpointAbout({ name: 'good' }), files);
     await store.save(checkpointAbout({ name: 'bad' }), files);
     await writeFile(join(root, 'run', 'sampler_weights', 'bad', 'metadata.json'), '{"v":1');
-    const reopened = await CheckpointStore.open(root, log);
+    const reopened = await CheckpointStore.open(root, silent);
     assert.deepEqual(
       reopened.list().map(({ name }) => name),
       ['good'],
@@ -256,7 +255,7 @@ describe('the checkpoint store', () => {
 
   it('the checkpoint store removes a deleted checkpoint from the list and the disk', async () => {
     const root = freshRoot();
-    const store = await CheckpointStore.open(root, log);
+    const store = await CheckpointStore.open(root, silent);
     await store.save(checkpointAbout({ name: 'gone' }), files);
     const path = { runId: 'run', kind: 'sampler_weights', name: 'gone' } as const;
     await store.delete(path);
@@ -265,7 +264,7 @@ describe('the checkpoint store', () => {
   });
 
   it('the checkpoint store refuses names that would escape its folder', async () => {
-    const store = await CheckpointStore.open(freshRoot(), log);
+    const store = await CheckpointStore.open(freshRoot(), silent);
     for (const name of ['../escape', '..', 'a/b', '.hidden', '']) {
       await assert.rejects(store.save(checkpointAbout({ name }), files), /checkpoint name/);
     }

@@ -3,9 +3,9 @@ import { describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { PermanentError } from '../../shared/base/errors.js';
 import { ApiError } from '../../local-backend/http-api.js';
-import { FutureStore, ResendMemory, type SettledFutures } from '../../local-backend/futures.js';
+import { FutureStore, type SettledFutures } from '../../local-backend/futures.js';
+import { never } from '../support/waiting.js';
 
-const never = new AbortController().signal;
 const status = (expected: number) => (error: unknown) =>
   error instanceof ApiError && error.status === expected;
 
@@ -230,62 +230,5 @@ describe('the futures of an owner', () => {
     now = 100;
     futures.cancel(can);
     assert.equal(cancelled, 1);
-  });
-});
-
-describe('the resend memory', () => {
-  it('the resend memory returns the first result for a resent request', () => {
-    const memory = new ResendMemory<number>(10);
-    assert.equal(
-      memory.getOrCreate('a', () => 1),
-      1,
-    );
-    assert.equal(
-      memory.getOrCreate('a', () => 2),
-      1,
-    );
-    assert.equal(
-      memory.getOrCreate('b', () => 3),
-      3,
-    );
-  });
-
-  it('the resend memory does not remember a refused request', () => {
-    const memory = new ResendMemory<number>(10);
-    assert.throws(() =>
-      memory.getOrCreate('a', () => {
-        throw new Error('busy');
-      }),
-    );
-    assert.equal(
-      memory.getOrCreate('a', () => 2),
-      2,
-    );
-  });
-
-  it('the resend memory replaces a result that is no longer usable', () => {
-    const memory = new ResendMemory<number>(10);
-    memory.getOrCreate('a', () => 1);
-    assert.equal(
-      memory.getOrCreate(
-        'a',
-        () => 2,
-        (known) => known !== 1,
-      ),
-      2,
-    );
-  });
-
-  it('the resend memory evicts the oldest entry beyond its capacity', () => {
-    const memory = new ResendMemory<string>(2);
-    for (const key of ['a', 'b', 'c']) memory.getOrCreate(key, () => `first ${key}`);
-    assert.equal(
-      memory.getOrCreate('c', () => 'again'),
-      'first c',
-    );
-    assert.equal(
-      memory.getOrCreate('a', () => 'again'),
-      'again',
-    );
   });
 });

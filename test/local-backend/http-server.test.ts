@@ -4,7 +4,7 @@ import { pino } from 'pino';
 import { jsonReply } from '../../local-backend/http-api.js';
 import { serveApi } from '../../local-backend/http-server.js';
 import type { HttpServer } from '../../shared/service/http-server.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { sendSlowly } from '../support/slow-client.js';
 
 describe('the HTTP server of the local backend', { timeout: 60_000 }, () => {

@@ -1,6 +1,6 @@
 import { checkpointRoutes } from '../../local-backend/checkpoint-routes.js';
 import type { Route } from '../../local-backend/http-api.js';
-import { futureRoutes } from '../../local-backend/operation-result.js';
+import { futureRoutes } from '../../local-backend/future-routes.js';
 import { samplingRoutes, sessionRoutes } from '../../local-backend/session-routes.js';
 import { trainingRoutes } from '../../local-backend/training-routes.js';
 

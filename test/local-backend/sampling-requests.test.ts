@@ -15,6 +15,7 @@ import { parseModelConfig } from '../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../shared/model/model-writer.js';
 import { SampleRequest } from '../../shared/tinker/sampling-api.js';
 import { tinySizes } from '../support/tiny-model.js';
+import { never } from '../support/waiting.js';
 
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
 const model: ServedModel = {
@@ -178,7 +179,6 @@ function echo(refuses: (prompt: Int32Array) => boolean = () => false, maxRows?: 
   return { calls, queue: new SamplingQueue(() => ({ call }), maxRows) };
 }
 
-const never = new AbortController().signal;
 const sizesOf = (calls: readonly (readonly SampleJob[])[]) => calls.map((jobs) => jobs.length);
 
 describe('a wave of sampling requests', () => {

@@ -43,7 +43,7 @@ async function callsFor(
   const store = {} as unknown as CheckpointStore; // the base model is in none
   const clients = new Sessions();
   const sessions = new SamplingSessions(model, clients, store, futures, () => sampler, trainer);
-  const { id } = sessions.open(clients.create(), { checkpoint: undefined, isInflight: false }, 0);
+  const { id } = sessions.open(clients.create(), { checkpoint: undefined, isInflight: false });
   const request = SampleRequest.parse({
     sampling_session_id: id,
     prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4] }] },
