@@ -1,14 +1,17 @@
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errorText, UserError } from '../shared/base/errors.js';
-import { parseModelConfig, type ModelConfig } from '../shared/model/model-config.js';
-import { readModelDirectory, type ModelDirectory } from '../shared/model/model-directory.js';
+import { UserError } from '../shared/base/errors.js';
+import type { ModelConfig } from '../shared/model/model-config.js';
+import {
+  type ModelDirectory,
+  readModelConfig,
+  readModelDirectory,
+} from '../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
-import { openTask, withDataAt } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { RunConfig } from '../shared/run/run-config.js';
+import { loadRunData, requireModelOf } from '../shared/run/run-data.js';
 import type { ActorConfig } from './config.js';
 
 /** The data and model files of an actor; they must be the same as the learner's. */
@@ -32,21 +35,11 @@ export async function joinRun(
   runConfig: RunConfig,
   { modelDir, datasetPath, sampler }: Pick<ActorConfig, 'modelDir' | 'datasetPath' | 'sampler'>,
 ): Promise<JoinedRun> {
-  const task = openTask(withDataAt(runConfig.task, datasetPath));
-  const dataset = await task.load();
-  if (dataset.digest !== runConfig.datasetDigest) {
-    throw new UserError(
-      `run ${runConfig.run} is trained on a dataset with digest ${runConfig.datasetDigest}, but the one here has ${dataset.digest}; give this actor the learner's data (--dataset-path) and version of offbeat`,
-    );
-  }
+  const { task, dataset } = await loadRunData(runConfig, datasetPath);
   const directory =
     sampler === 'onnx' || hasWeights(modelDir) ? await readModelDirectory(modelDir) : undefined;
-  if (directory !== undefined && directory.digest !== runConfig.model.digest) {
-    throw new UserError(
-      `run ${runConfig.run} trains ${runConfig.model.name} with digest ${runConfig.model.digest}, but --model-dir ${modelDir} has ${directory.digest}; name the directory of the learner's model`,
-    );
-  }
-  const config = directory?.config ?? (await readConfig(modelDir));
+  if (directory !== undefined) requireModelOf(runConfig, directory);
+  const config = directory?.config ?? (await readModelConfig(modelDir));
   const tokenizer = await loadTokenizer({ path: modelDir, config });
   return { task, dataset, directory, config, tokenizer };
 }
@@ -55,19 +48,6 @@ function hasWeights(modelDir: string): boolean {
   return ['model.safetensors', 'model.safetensors.index.json'].some((file) =>
     existsSync(join(modelDir, file)),
   );
-}
-
-async function readConfig(modelDir: string): Promise<ModelConfig> {
-  const path = join(modelDir, 'config.json');
-  try {
-    return parseModelConfig(await readFile(path, 'utf8'), path);
-  } catch (cause) {
-    if (cause instanceof UserError) throw cause;
-    throw new UserError(
-      `cannot read ${path} (${errorText(cause)}); --model-dir names a directory with config.json and the model's tokenizer`,
-      { cause },
-    );
-  }
 }
 
 /**

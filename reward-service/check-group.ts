@@ -4,14 +4,16 @@ import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
+/** As the learner names what it finds itself (`learner/groups/check-scored-group.ts`), where it is the same. */
 export type RefusalReason =
   | 'wrong_actor'
   | 'unknown_problem'
   | 'wrong_split'
   | 'wrong_group_size'
   | 'wrong_prompt'
-  | 'wrong_length'
-  | 'wrong_token'
+  | 'too_many_tokens'
+  | 'token_out_of_range'
+  | 'too_old_version'
   | 'wrong_version';
 
 /** A group that cannot be scored; it is dead-lettered with this reason. */
@@ -42,7 +44,7 @@ export function problemOfTicket(dataset: SplitDataset, ticket: Ticket): TaskProb
 }
 
 /** The problems of each split by id. */
-export type SplitDataset = Readonly<Record<Ticket['split'], ReadonlyMap<string, TaskProblem>>>;
+type SplitDataset = Readonly<Record<Ticket['split'], ReadonlyMap<string, TaskProblem>>>;
 
 export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): SplitDataset {
   const index = (problems: readonly TaskProblem[]) =>
@@ -67,14 +69,14 @@ export function requireTicketOfRun(ticket: Ticket, run: TicketBounds): void {
   }
   if (samplingParams.maxTokens > run.sampling.maxTokens) {
     throw new GroupRefused(
-      'wrong_length',
+      'too_many_tokens',
       `ticket ${ticketId} allows ${samplingParams.maxTokens} tokens; this run samples at most ${run.sampling.maxTokens}`,
     );
   }
 }
 
 /** The part of a run's configuration that bounds its tickets. */
-export type TicketBounds = Pick<RunConfig, 'groupSize' | 'sampling'>;
+type TicketBounds = Pick<RunConfig, 'groupSize' | 'sampling'>;
 
 /**
  * Checks that the group was sent by the actor that it names: NATS lets an actor publish only on the
@@ -92,9 +94,11 @@ export function requireOwnSubject(group: RolloutGroup, subject: string, expected
 }
 
 /** What a rollout's tokens may be. */
-export interface TokenBounds {
+interface TokenBounds {
   readonly vocabSize: number;
   readonly eosTokenIds: readonly number[]; // those that end a sequence: what follows would be trained on and not scored
+  /** Whether a rollout goes on after a text that ends it: it would be a second answer. */
+  readonly goesOnAfterStop: (tokens: Int32Array) => boolean;
 }
 
 /**
@@ -128,24 +132,27 @@ export function requireAnswerToTicket(
 function complaintAbout(
   { tokens, versions }: Rollout,
   { samplingParams: { maxTokens }, issuedAtVersion, pinnedVersion }: Ticket,
-  { vocabSize, eosTokenIds }: TokenBounds,
+  { vocabSize, eosTokenIds, goesOnAfterStop }: TokenBounds,
 ): [RefusalReason, string] | undefined {
   if (tokens.length > maxTokens) {
-    return ['wrong_length', `has ${tokens.length} tokens; the ticket allows ${maxTokens}`];
+    return ['too_many_tokens', `has ${tokens.length} tokens; the ticket allows ${maxTokens}`];
   }
   const foreign = tokens.find((token) => token >= vocabSize);
   if (foreign !== undefined) {
-    return ['wrong_token', `has token ${foreign}; the vocabulary has ${vocabSize}`];
+    return ['token_out_of_range', `has token ${foreign}; the vocabulary has ${vocabSize}`];
   }
   const end = tokens.findIndex((token) => eosTokenIds.includes(token));
   if (end !== -1 && end < tokens.length - 1) {
-    return ['wrong_length', `goes on after token ${end}, which ends the sequence`];
+    return ['too_many_tokens', `goes on after token ${end}, which ends the sequence`];
+  }
+  if (goesOnAfterStop(tokens)) {
+    return ['too_many_tokens', 'goes on after a text that ends an answer'];
   }
   const used = versions.map(([version]) => version);
   const old = used.find((version) => version < issuedAtVersion);
   if (old !== undefined) {
     return [
-      'wrong_version',
+      'too_old_version',
       `was sampled by version ${old}; the ticket asks for ${issuedAtVersion} or newer`,
     ];
   }

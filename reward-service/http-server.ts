@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { lazily } from '../shared/base/remembered.js';
 import {
   type ArrivalLimits,
   type HttpServer,
@@ -16,7 +17,7 @@ import type { TextJudge } from './judge.js';
 import { answerScoreRequest, RequestRefused } from './score-requests.js';
 import { Turns } from './turns.js';
 
-export interface ScoreServerOptions {
+interface ScoreServerOptions {
   readonly host: string;
   readonly port: number;
   /** The key that clients of /score must send in X-API-Key, if any. */
@@ -41,6 +42,9 @@ const drainMs = 2_000; // time for pending answers when the server stops
  */
 export async function serveScores(options: ScoreServerOptions): Promise<HttpServer> {
   const { host, port, judge, log, signal } = options;
+  const description = lazily(() =>
+    Promise.resolve(openApiDocument({ needsKey: options.key !== undefined })),
+  );
   const routes: Readonly<Record<string, Route>> = {
     '/score': {
       method: 'POST',
@@ -52,7 +56,7 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
     },
     '/openapi.json': {
       method: 'GET',
-      answer: () => Promise.resolve(openApiDocument({ needsKey: options.key !== undefined })),
+      answer: description,
     },
   };
   async function answer(request: IncomingMessage): Promise<Answer> {

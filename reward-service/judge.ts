@@ -1,10 +1,12 @@
+import { goesOnAfterStop } from '../shared/model/stop-strings.js';
 import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset, TaskProblem } from '../shared/tasks/dataset.js';
 import { promptTokens } from '../shared/tasks/prompt.js';
-import { openTask, TaskSpec, withDataAt } from '../shared/tasks/registry.js';
+import { openTask, TaskSpec } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
+import { loadRunData, requireModelOf } from '../shared/run/run-data.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import {
   bySplit,
@@ -12,7 +14,6 @@ import {
   requireTicketOfRun,
   requireAnswerToTicket,
 } from './check-group.js';
-import { UserError } from '../shared/base/errors.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import type { RewardServiceConfig } from './config.js';
 
@@ -28,7 +29,7 @@ export interface TextJudge {
 }
 
 /** Parts of the task's specification, not yet validated. */
-export interface TaskChanges {
+interface TaskChanges {
   readonly prompt?: unknown;
   readonly reward?: unknown;
 }
@@ -68,6 +69,7 @@ export function createJudge(
       requireAnswerToTicket(group, promptTokens(task.prompt(problem), tokenizer), {
         vocabSize,
         eosTokenIds: tokenizer.eosTokenIds,
+        goesOnAfterStop: (tokens) => goesOnAfterStop(tokens, tokenizer.decode, task.stop),
       });
       return group.rollouts.map(({ tokens }) => task.score(problem, completionText(tokens)));
     },
@@ -89,19 +91,8 @@ export async function loadJudge(
   run: RunConfig,
   config: Pick<RewardServiceConfig, 'modelDir' | 'datasetPath'>,
 ): Promise<Judge> {
-  const dataset = await openTask(withDataAt(run.task, config.datasetPath)).load();
-  if (dataset.digest !== run.datasetDigest) {
-    throw new UserError(
-      `the problems here have the digest ${dataset.digest}, those of run ${run.run} ${run.datasetDigest}; ` +
-        'give this service the same file (--dataset-path) and the same release of offbeat as the learner',
-    );
-  }
+  const { dataset } = await loadRunData(run, config.datasetPath);
   const model = await readModelDirectory(config.modelDir);
-  if (model.digest !== run.model.digest) {
-    throw new UserError(
-      `the model in ${config.modelDir} has the digest ${model.digest}, that of run ${run.run} ` +
-        `(${run.model.name}) ${run.model.digest}; name the learner's model with --model-dir`,
-    );
-  }
+  requireModelOf(run, model);
   return createJudge(run, dataset, await loadTokenizer(model), model.config.vocabSize);
 }

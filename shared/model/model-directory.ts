@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { packageRoot } from '../base/package-root.js';
 import { readJson } from '../base/read-json.js';
-import { parseModelConfig } from './model-config.js';
+import { type ModelConfig, parseModelConfig } from './model-config.js';
 import { checkWeights, weightPaths, type ModelFolder } from './model-weights.js';
 
 /** A Hugging Face directory with a supported model. */
@@ -31,12 +31,22 @@ const GenerationConfig = z.object({
  * @throws {UserError} naming the missing file, the weight, or the key of config.json that is not supported.
  */
 export async function checkModelDirectory(path: string): Promise<ModelFolder> {
-  const configPath = join(path, 'config.json');
-  const config = parseModelConfig(await readText(configPath), configPath);
+  const config = await readModelConfig(path);
   await readText(join(path, 'tokenizer.json'));
   await checkWeights({ path, config });
+  return { path, config };
+}
+
+/**
+ * Reads the configuration of a model, with the tokens that end its sequences.
+ *
+ * @throws {UserError} naming the file or the key that is missing or not supported.
+ */
+export async function readModelConfig(path: string): Promise<ModelConfig> {
+  const configPath = join(path, 'config.json');
+  const config = parseModelConfig(await readText(configPath), configPath);
   const eosTokenIds = (await generationEosTokenIds(path)) ?? config.eosTokenIds;
-  return { path, config: { ...config, eosTokenIds } };
+  return { ...config, eosTokenIds };
 }
 
 /**

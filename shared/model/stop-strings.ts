@@ -27,6 +27,23 @@ export function lengthAtStop(
 }
 
 /**
+ * Whether a rollout goes on after the token that completes a stop string. Samplers look for it in one of two ways, which
+ * may disagree where a tokenizer decodes a part of a text otherwise than the whole; here both must find it.
+ *
+ * @param tokens [T]
+ */
+export function goesOnAfterStop(
+  tokens: Int32Array,
+  decode: (tokens: ArrayLike<number>) => string,
+  stopStrings: readonly string[],
+): boolean {
+  const before = tokens.subarray(0, -1);
+  if (lengthAtStop(before, decode, stopStrings) === undefined) return false;
+  const matcher = new StopStringMatcher(decode, stopStrings);
+  return before.some((_, i) => matcher.isStopped([...before.subarray(0, i + 1)]));
+}
+
+/**
  * Detects a complete stop string while a rollout grows token by token. Decodes only the last tokens, and
  * only if the newest token could end a stop string, which most tokens cannot.
  */

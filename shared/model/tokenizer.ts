@@ -157,11 +157,28 @@ async function openTransformers(path: string, template: string | null): Promise<
         tokenizer.apply_chat_template<false>(messages, {
           tokenize: false,
           add_generation_prompt: opensAnswer,
+          chat_template: withFixedDate(tokenizer.get_chat_template()),
         }),
     }),
     eosTokenId: typeof own === 'number' ? own : undefined,
     unknownTokenId: tokenizer.unk_token_id, // may be undefined, contrary to its type
   };
+}
+
+/** The parts of a date as strftime names them. */
+const fixedDate = Object.entries({
+  ...{ '%Y': '2024', '%m': '07', '%d': '26', '%b': 'Jul', '%B': 'July', '%H': '00', '%M': '00' },
+  '%%': '%',
+});
+
+/**
+ * A chat template that asks for today's date, given always the one that Llama 3's template names where it can ask for none.
+ * Actors and the reward service must make the same prompt, on any day and in any time zone.
+ */
+function withFixedDate(template: string): string {
+  if (!template.includes('strftime_now')) return template;
+  const date = fixedDate.map(([part, value]) => `| replace('${part}', '${value}')`).join(' ');
+  return `{% macro strftime_now(format) %}{{ format ${date} }}{% endmacro %}{{ '' }}${template}`;
 }
 
 /**

@@ -93,9 +93,9 @@ describe('a group that does not answer its ticket is refused', () => {
   it('a group is refused for more tokens than the run samples, though its ticket allows them', () => {
     const samplingParams = { temperature: 1, maxTokens: 17, seed: 7 };
     const message = /ticket t-0 allows 17 tokens; this run samples at most 16/;
-    refused(group({ samplingParams }), 'wrong_length', message);
+    refused(group({ samplingParams }), 'too_many_tokens', message);
     const measured = answers(tokenizer, ['2*5-9'], { split: 'eval', samplingParams }, heldOut);
-    refused(measured, 'wrong_length', message);
+    refused(measured, 'too_many_tokens', message);
   });
 
   it("a group is refused for another problem's prompt, even an easier one's with its answer", () => {
@@ -106,19 +106,43 @@ describe('a group that does not answer its ticket is refused', () => {
 
   it('a group is refused for more tokens than the ticket allows', () => {
     const samplingParams = { temperature: 1, maxTokens: 8, seed: 7 };
-    refused(group({ samplingParams }), 'wrong_length', /rollout 0 .* has 9 tokens; .* allows 8/);
+    refused(group({ samplingParams }), 'too_many_tokens', /rollout 0 .* has 9 tokens; .* allows 8/);
   });
 
   it('a group is refused for tokens after the end of a sequence, which would be trained on and not scored', () => {
     const { tokens } = group().rollouts[0]!;
     const longer = Int32Array.of(...tokens, ...tokenizer.encode('+1'));
     const message = /rollout 0 .* goes on after token 8, which ends the sequence/;
-    refused(withRollout(group(), { tokens: longer }), 'wrong_length', message);
+    refused(withRollout(group(), { tokens: longer }), 'too_many_tokens', message);
+  });
+
+  it('a group is refused for tokens after a text that ends an answer, which would be a second answer', () => {
+    const words = (tokens: ArrayLike<number>) =>
+      Array.from(tokens, (token) => (token === 5 ? '</answer>' : `${token} `)).join('');
+    const worded = {
+      ...tokenizer,
+      ...{ encode: () => Int32Array.of(3), beginning: [], decode: words },
+    };
+    const tagged = { ...run, task: countdownSpec({ prompt: styles.fewshot.en }) };
+    const own = createJudge(tagged, dataset, worded, characterVocabSize);
+    const ending = (...tokens: number[]) => ({
+      ...withRollout(group(), {
+        tokens: Int32Array.from(tokens),
+        behaviorLogprobs: new Float32Array(tokens.length).fill(-0.5),
+        versions: [[3, tokens.length]],
+      }),
+      promptTokens: Int32Array.of(3),
+    });
+    assert.equal(own.scoreGroup(ending(4, 5)).length, 2);
+    assert.throws(() => own.scoreGroup(ending(4, 5, 6)), {
+      reason: 'too_many_tokens',
+      message: /rollout 0 .* goes on after a text that ends an answer$/,
+    });
   });
 
   it('a group is refused for a token outside the vocabulary', () => {
     const tokens = Int32Array.of(characterVocabSize);
-    refused(withRollout(group(), { tokens }), 'wrong_token', /rollout 0 .* has token 22;/);
+    refused(withRollout(group(), { tokens }), 'token_out_of_range', /rollout 0 .* has token 22;/);
   });
 
   it('a group is refused for a version older than the ticket, or another than an eval ticket pins', () => {
@@ -126,7 +150,7 @@ describe('a group that does not answer its ticket is refused', () => {
       [2, 4],
       [3, 5],
     ];
-    refused(withRollout(group(), { versions }), 'wrong_version', /version 2; .* 3 or newer/);
+    refused(withRollout(group(), { versions }), 'too_old_version', /version 2; .* 3 or newer/);
     refused(group({ pinnedVersion: 4 }), 'wrong_version', /version 3; .* exactly 4/);
   });
 });

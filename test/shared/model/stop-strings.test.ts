@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { lengthAtStop, StopStringMatcher } from '../../../shared/model/stop-strings.js';
+import {
+  goesOnAfterStop,
+  lengthAtStop,
+  StopStringMatcher,
+} from '../../../shared/model/stop-strings.js';
 
 const words = ['so', ' it', ' en', 'ds.', '\n', 'more'];
 const decode = (tokens: Int32Array) => [...tokens].map((token) => words[token]!).join('');
@@ -25,6 +29,25 @@ describe('a stop string', () => {
   it('a stop string does not end a rollout that does not contain it', () => {
     assert.equal(lengthAtStop(all, decode, ['never']), undefined);
     assert.equal(lengthAtStop(all, decode, []), undefined);
+  });
+});
+
+describe('going on after a stop string', () => {
+  const text = (tokens: ArrayLike<number>) => Array.from(tokens, (token) => words[token]!).join('');
+  const goesOn = (...tokens: number[]) =>
+    goesOnAfterStop(Int32Array.from(tokens), text, ['ends', '\n']);
+
+  it('a rollout goes on only if tokens follow the one that completes a stop string', () => {
+    assert(!goesOn());
+    assert(!goesOn(0, 1, 5));
+    assert(!goesOn(1, 2, 3));
+    assert(goesOn(1, 2, 3, 5));
+    assert(goesOn(4, 0));
+  });
+
+  it('a stop string that only one of the two ways of decoding shows does not count', () => {
+    const whole = (tokens: ArrayLike<number>) => (tokens.length > 2 ? 'ends' : text(tokens));
+    assert(!goesOnAfterStop(Int32Array.of(0, 1, 2, 5), whole, ['ends']));
   });
 });
 

@@ -111,6 +111,18 @@ describe('a chat', () => {
     assert.equal((await loadTokenizer(model)).chatText(chat), asText);
   });
 
+  it('a chat whose template names the current date has the same one on any day', async () => {
+    await using model = await tinyModel();
+    const dated =
+      "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}" +
+      "{{ date_string + ' = ' + strftime_now('%d %B %Y, %H:%M') + ' = ' + strftime_now('%Y-%m-%d 100%%') }}";
+    await writeFile(join(model.path, 'chat_template.jinja'), dated);
+    assert.equal(
+      (await loadTokenizer(model)).chatText(chat),
+      '26 Jul 2024 = 26 July 2024, 00:00 = 2024-07-26 100%',
+    );
+  });
+
   it('a chat is refused by a model without a template', async () => {
     await using model = await tinyModel();
     const tokenizer = await loadTokenizer(model);

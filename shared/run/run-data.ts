@@ -1,0 +1,39 @@
+import { UserError } from '../base/errors.js';
+import type { ModelDirectory } from '../model/model-directory.js';
+import type { Dataset } from '../tasks/dataset.js';
+import { openTask, withDataAt } from '../tasks/registry.js';
+import type { Task } from '../tasks/task.js';
+import type { RunConfig } from './run-config.js';
+
+/**
+ * Loads the problems of a run from this machine.
+ *
+ * @param datasetPath where this machine has the run's file, if not where its learner has it.
+ * @throws {UserError} if they are not those of the run.
+ */
+export async function loadRunData(
+  { run, task: spec, datasetDigest }: Pick<RunConfig, 'run' | 'task' | 'datasetDigest'>,
+  datasetPath?: string,
+): Promise<{ readonly task: Task; readonly dataset: Dataset }> {
+  const task = openTask(withDataAt(spec, datasetPath));
+  const dataset = await task.load();
+  if (dataset.digest !== datasetDigest) {
+    throw new UserError(
+      `the problems here have the digest ${dataset.digest}, those of run ${run} ${datasetDigest}; ` +
+        'use the release of offbeat that its learner has, and the same data (--dataset-path)',
+    );
+  }
+  return { task, dataset };
+}
+
+/** @throws {UserError} if a model directory does not hold the base model of a run. */
+export function requireModelOf(
+  { run, model }: Pick<RunConfig, 'run' | 'model'>,
+  { path, digest }: Pick<ModelDirectory, 'path' | 'digest'>,
+): void {
+  if (digest === model.digest) return;
+  throw new UserError(
+    `the model in ${path} has the digest ${digest}, that of run ${run} (${model.name}) ${model.digest}; ` +
+      "name the directory of the learner's model with --model-dir",
+  );
+}
