@@ -2,7 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../shared/broker/broker.js';
 import { UserError } from '../shared/base/errors.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
-import type { ActorLease, WasteReason } from '../shared/wire/actor-lease.js';
+import {
+  type ActorLease,
+  actorRenewalMs,
+  type EngineLease,
+  type WasteReason,
+} from '../shared/wire/actor-lease.js';
 import type { Activity } from './activity.js';
 import type { PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
@@ -47,15 +52,24 @@ export function leaseOf(
     ...(firstToken === undefined ? {} : { firstToken }),
     ...(Object.keys(abandoned).length === 0 ? {} : { abandoned }),
     ...(refused === undefined ? {} : { refused }),
-    ...(sampler.servers.length === 0 ? {} : { engines: [...sampler.servers] }),
+    ...(sampler.servers.length === 0 ? {} : { engines: shortened(sampler.servers) }),
     lastSeenAt: now,
   };
 }
 
-const renewEveryMs = 2_000;
+/** Characters of the reasons of all servers together: a lease has at most 16 KiB. */
+const allTrouble = 4_000;
+
+/** The servers of a lease, with the reasons of many cut so that they fit. */
+function shortened(servers: readonly EngineLease[]): EngineLease[] {
+  const longest = Math.floor(allTrouble / servers.length);
+  return servers.map(({ trouble, ...server }) =>
+    trouble === undefined ? server : { ...server, trouble: trouble.slice(0, longest) },
+  );
+}
 
 /**
- * Renews this actor's lease every 2 s. The lease names the oldest version that the actor still needs,
+ * Renews this actor's lease every `actorRenewalMs`. The lease names the oldest version that the actor still needs,
  * so that the learner retires no version in use. Rejects once `signal` aborts.
  *
  * @param lease the current lease; undefined while the actor needs no version yet.
@@ -74,6 +88,6 @@ export async function renewLease(
       if (err instanceof UserError || signal.aborted) throw err;
       log.warn({ err }, 'lease not renewed, retrying');
     }
-    await sleep(renewEveryMs, undefined, { signal });
+    await sleep(actorRenewalMs, undefined, { signal });
   }
 }

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { NatsBinary } from '../nats-server/binary.js';
 import type { StopSignals } from '../processes/stop-signals.js';
 import type { Screen } from '../up/screen.js';
@@ -9,7 +10,6 @@ import { connectBroker } from '../../shared/broker/connect.js';
 import { UserError } from '../../shared/base/errors.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
 import type { EvalProblem } from '../../shared/run/evaluation/solve-rates.js';
-import { openTask } from '../../shared/tasks/registry.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { Fleet } from '../processes/fleet.js';
 import {
@@ -17,6 +17,7 @@ import {
   runIdentities,
   stopRanks,
   workerMembers,
+  type BackendPlace,
   type NatsPlace,
 } from '../processes/members.js';
 import { accessWith } from '../nats-server/keys.js';
@@ -26,13 +27,13 @@ import {
   weightsFromBackend,
   weightsFromStore,
   type BackendOptions,
-  type BackendPlace,
   type OpenedWeights,
 } from './open-weights.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
 import { Evaluator, receiveAnswers } from '../../shared/run/evaluation/evaluator.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import { loadRunData } from '../../shared/run/run-data.js';
 
 /** The version and the problems of an evaluation, and where it runs. */
 export interface MeasureOptions extends BackendOptions {
@@ -79,7 +80,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     await prepare(broker, version, weights, problems.length);
     const workers = workerMembers(
       // `prepare` publishes the version without a canary.
-      { ...found, ...crewOf(options), requireCanary: false },
+      { ...found, ...actorNaming(options), requireCanary: false },
       { run, nats, backend },
     );
     for (const member of workers) void fleet.start(member);
@@ -103,12 +104,7 @@ export async function heldOut(
   { config }: FoundVersion,
   { problems, skipProblems }: EvalConfig,
 ): Promise<readonly EvalProblem[]> {
-  const dataset = await openTask(config.task).load();
-  if (dataset.digest !== config.datasetDigest) {
-    throw new UserError(
-      `the dataset here has digest ${dataset.digest}, the run ${config.run} was trained on one with ${config.datasetDigest}; evaluate it with its own data and version of offbeat`,
-    );
-  }
+  const { dataset } = await loadRunData(config);
   const end = skipProblems + (problems ?? 1);
   if (end > dataset.test.length) {
     const skipped = skipProblems === 0 ? '' : `--skip-problems ${skipProblems} and `;
@@ -121,7 +117,7 @@ export async function heldOut(
 }
 
 /** Called otherwise than the run's own actors, which may be sampling at the same engine. */
-function crewOf({ request, found }: Pick<MeasureOptions, 'request' | 'found'>) {
+function actorNaming({ request, found }: Pick<MeasureOptions, 'request' | 'found'>) {
   const actors = request.actors ?? usualActors(found.sampler);
   return { actors, evalActors: 0, actorsNamed: 'measure' };
 }
@@ -137,7 +133,7 @@ async function startBus(
     fleet.logPath('nats-server'),
     {
       run: found.run,
-      identities: runIdentities(crewOf({ request, found })),
+      identities: runIdentities(actorNaming({ request, found })),
       deadlineMs,
       deadlineFlag: '--ready-seconds',
       signal: stop.stop,
@@ -162,6 +158,34 @@ async function prepare(
 }
 
 const progressEveryMs = 500;
+const lostEveryMs = 1_000;
+
+/**
+ * Records tickets that are in no queue and have no dead letter: a sender of many letters has only some of them kept. Rejects
+ * once `signal` aborts.
+ */
+export async function watchLost(
+  broker: Pick<Broker, 'tickets' | 'pass'>,
+  evaluator: Pick<Evaluator, 'awaited' | 'recordDeath'>,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    await sleep(lostEveryMs, undefined, { signal });
+    const queue = await broker.tickets.poll('eval');
+    if (queue?.isWhole !== true) continue;
+    const queued = new Set(queue.tickets.map(({ ticket }) => ticket.ticketId));
+    const gone = evaluator.awaited.filter(({ ticketId }) => !queued.has(ticketId));
+    if (gone.length === 0) continue;
+    const passage = broker.pass('eval', () => 0);
+    while (!(await passage.isOver())) await sleep(lostEveryMs, undefined, { signal });
+    const open = new Set(evaluator.awaited.map(({ ticketId }) => ticketId));
+    const held = new Set(passage.heldLong.map(({ ticketId }) => ticketId));
+    for (const { ticketId } of gone) {
+      if (!open.has(ticketId) || held.has(ticketId)) continue;
+      evaluator.recordDeath(ticketId, 'no queue has it, nor a dead letter');
+    }
+  }
+}
 
 /** Has the version answer the problems, and shows the progress. */
 async function evaluate(
@@ -185,6 +209,7 @@ async function evaluate(
       evaluator.recordDeath(ticketId, `${stage}: ${reason}`);
     }),
   );
+  listening.start((until) => watchLost(broker, evaluator, until));
   const progress = setInterval(() => {
     const { issued, open } = evaluator.tickets;
     screen.status(`version ${version}: ${issued - open} of ${issued} answered`);

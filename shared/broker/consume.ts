@@ -101,13 +101,19 @@ export async function consume<S extends z.ZodType>(
       return;
     }
     if (tries >= maxTries) return giveUp(`failed ${tries} times, last error: ${failure.message}`);
-    if (!countsDeliveries[source]) failures.set(identity, tries);
+    if (!countsDeliveries[source]) rememberFailure(identity, tries);
     settlement.nak(retryDelayMs);
 
     async function giveUp(reason: string, cause?: DeathCause): Promise<void> {
       await settlement.dead(reason, cause);
       failures.delete(identity);
     }
+  }
+
+  /** Others may handle the next try of a message, so this process may never hear of it again. */
+  function rememberFailure(identity: string, tries: number): void {
+    failures.set(identity, tries);
+    if (failures.size > mostFailures) failures.delete(failures.keys().next().value!);
   }
 
   /** Handles the message once. @returns the error, if it failed. */
@@ -140,3 +146,4 @@ export async function consume<S extends z.ZodType>(
 }
 
 const retryDelayMs = 1_000;
+const mostFailures = 10_000;

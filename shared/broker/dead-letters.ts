@@ -48,7 +48,7 @@ export interface DeadLetter {
 }
 
 /** A message to be dead-lettered. */
-export interface Original {
+interface Original {
   readonly subject: string;
   readonly data: Uint8Array | (() => Promise<Uint8Array>); // called only if the letter is kept
   readonly msgId?: string;

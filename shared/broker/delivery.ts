@@ -208,7 +208,7 @@ export class MessageLease {
 }
 
 /** A body that is stored outside its message because it was too large. Does not hold on to the message. */
-export interface DistantBody {
+interface DistantBody {
   readonly name: string; // for people
   /** @returns undefined if it is missing. @throws {PermanentError} if it can never be read. */
   read(): Promise<Uint8Array | undefined>;

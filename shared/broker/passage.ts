@@ -5,7 +5,7 @@ import { type Link, streamState } from './link.js';
 import { pollQueue, type QueueState, readTicket } from './queue-state.js';
 
 /** Readers of the queues that follow the ticket queue; they return undefined while a queue does not exist. */
-export interface QueuePolls {
+interface QueuePolls {
   readonly rollouts: () => Promise<QueueState | undefined>;
   /** Returns the ticket that a message of the rollout queue answers; undefined if it is gone or answers none. */
   readonly answered: (seq: number) => Promise<Attempt | undefined>;

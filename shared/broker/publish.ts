@@ -119,7 +119,13 @@ export function digestOf(original: {
   return hash.digest('hex').slice(0, 16);
 }
 
-/** Makes a text valid as a header: one line of at most 1,000 characters. */
+/** Bytes of a header, so that all headers of a dead letter fit into what `largestBody` leaves for them. */
+const longestHeader = 600;
+
+/** Makes a text valid as a header: one line of at most `longestHeader` bytes. */
 function headerText(text: string): string {
-  return text.replace(/[\p{Cc}\s]+/gu, ' ').slice(0, 1_000);
+  const line = text.replace(/[\p{Cc}\s]+/gu, ' ');
+  const bytes = Buffer.from(line);
+  if (bytes.byteLength <= longestHeader) return line;
+  return bytes.toString('utf8', 0, longestHeader).replace(/\ufffd+$/, ''); // without half a character
 }

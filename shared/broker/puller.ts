@@ -82,8 +82,13 @@ export class Puller {
   }
 
   async #fetchOne(): Promise<JsMsg | undefined> {
-    for await (const message of this.#fetch(() => 1)) return message;
-    return undefined;
+    let first: JsMsg | undefined;
+    for await (const message of this.#fetch(() => 1)) {
+      // After a reconnect the server may send what two requests have asked for.
+      if (first === undefined) first = message;
+      else message.nak();
+    }
+    return first;
   }
 
   #next(): Promise<JsMsg | undefined> {

@@ -103,8 +103,8 @@ export class Sweep {
     for (const subject of subjects.filter((each) => each.startsWith(`$O.${bucket}.M.`))) {
       const message = await this.#first(stream, subject);
       if (message === undefined) continue;
-      const entry = Entry.safeParse(JSON.parse(new TextDecoder().decode(message.data))).data;
-      if (entry === undefined) continue;
+      const entry = entryIn(message.data);
+      if (entry === undefined) continue; // damaged
       if (await isAbandoned(entry.name, message.time.getTime())) {
         await this.#bodies.delete(entry.name);
         swept.inc({ kind: 'object' });
@@ -153,5 +153,13 @@ export class Sweep {
   async #time(stream: string, which: 'first_ts' | 'last_ts'): Promise<number | undefined> {
     const state = await streamState(this.#link, stream);
     return state === undefined || state.messages === 0 ? undefined : Date.parse(state[which]);
+  }
+}
+
+function entryIn(data: Uint8Array): z.output<typeof Entry> | undefined {
+  try {
+    return Entry.parse(JSON.parse(new TextDecoder().decode(data)));
+  } catch {
+    return undefined;
   }
 }

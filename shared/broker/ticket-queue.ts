@@ -94,14 +94,16 @@ export class TicketQueue {
    */
   async withdraw(seq: number): Promise<boolean> {
     const { jsm, names } = this.#link;
+    let attempts = 0;
     try {
-      await ask(this.#link, `withdraw ticket ${seq}`, () =>
-        jsm.streams.deleteMessage(names.streams.tickets, seq, false),
-      );
+      await ask(this.#link, `withdraw ticket ${seq}`, () => {
+        attempts += 1;
+        return jsm.streams.deleteMessage(names.streams.tickets, seq, false);
+      });
     } catch (caught) {
       if (isNotAllowed(caught)) return this.#warnOnce();
       if (!isNotThere(caught)) throw caught;
-      return false;
+      return attempts > 1; // an earlier attempt has deleted it, and its answer was lost
     }
     return true;
   }

@@ -25,11 +25,16 @@ export function adapterNames(models: z.output<typeof Models>['data']): string[] 
   return models.filter(({ parent }) => parent !== undefined).map(({ id }) => id);
 }
 
+/** Statuses by which a server says that it cannot answer this request: another one may do better. */
+const faultsOfTheRequest: readonly number[] = [400, 413, 422];
+
 /** A refusal of a request to sample as the error that its ticket deserves. */
 export function refusalError(refusal: EngineRefusal): Error {
   const { status, message } = refusal;
+  if (faultsOfTheRequest.includes(status)) return new PermanentError(message, { cause: refusal });
   if (status === 408 || status === 429) return new NotServed(refusal); // it has too much to do
-  return new PermanentError(message, { cause: refusal });
+  // It is no answer of an engine but of something before it, such as a proxy while the engine is restarted.
+  return new EngineDown(message, { cause: refusal });
 }
 
 /** What an engine drew for one rollout. */

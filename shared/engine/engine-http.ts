@@ -41,7 +41,7 @@ export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined>
   }
 }
 
-export interface EngineRequest {
+interface EngineRequest {
   readonly method?: 'GET' | 'POST'; // POST unless said otherwise
   readonly path: string; // below the engine's URL, with a leading slash
   readonly body?: unknown; // sent as JSON

@@ -28,7 +28,7 @@ interface Series {
 type Selector = string | { readonly name: string; readonly mode: string };
 
 /** Where a kind of server has each figure; a figure may have had several names. */
-export interface MetricNames {
+interface MetricNames {
   readonly running: readonly Selector[];
   readonly waiting: readonly Selector[];
   readonly kvUsage: readonly Selector[];

@@ -10,7 +10,7 @@ import type { PromptTemplate } from '../tasks/prompt-template.js';
  * once: `fieldsOf` derives the configuration's field from it, `settingsOf` the learner's setting with its
  * flag, default and help, and `valuesOf` copies its value from the setting to the field.
  */
-export interface Hyperparameter<Schema extends z.ZodType = z.ZodType, Fallback = unknown> {
+interface Hyperparameter<Schema extends z.ZodType = z.ZodType, Fallback = unknown> {
   readonly schema: Schema;
   readonly fallback: Fallback; // undefined: `fitToModel` chooses it
   readonly help: string;

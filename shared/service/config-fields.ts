@@ -26,11 +26,17 @@ export function isList(schema: unknown): boolean {
   return schema instanceof z.ZodType && schema.meta()?.['isList'] === true;
 }
 
+/** The lease of an actor, which has at most 16 KiB, describes each of its servers. */
+const mostEngines = 32;
+
 /** Addresses separated by commas. */
-export const engineAddresses = listOf(z.string()).refine(
-  (text) => addressesIn(text).every((address) => httpAddress.safeParse(address).success),
-  { error: 'expected http://host:port, or several separated by commas' },
-);
+export const engineAddresses = listOf(z.string())
+  .refine((text) => addressesIn(text).every((address) => httpAddress.safeParse(address).success), {
+    error: 'expected http://host:port, or several separated by commas',
+  })
+  .refine((text) => addressesIn(text).length <= mostEngines, {
+    error: `expected at most ${mostEngines} addresses; start more actors for others`,
+  });
 
 /** The addresses of {@link engineAddresses}, without a slash at the end. */
 export function addressesIn(text: string): string[] {

@@ -34,7 +34,7 @@ export const optionalCalls = {
   join_sampling_session: JoinSamplingSessionRequest,
   create_custom_loss: CreateCustomLossRequest,
 } satisfies Record<string, z.ZodType>;
-export type OptionalCall = keyof typeof optionalCalls;
+type OptionalCall = keyof typeof optionalCalls;
 
 /** The optional calls that a server has, lacks, and does not say. */
 export interface OfferedCalls {

@@ -43,7 +43,7 @@ export interface LoraModelOptions {
   readonly trainUnembed?: boolean; // also trains the output head, if the server supports it; off by default
 }
 
-export interface CheckpointInfo {
+interface CheckpointInfo {
   readonly path: string; // tinker://…
   readonly kind: 'training' | 'sampler' | 'external';
   readonly time?: string; // ISO 8601

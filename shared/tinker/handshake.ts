@@ -19,7 +19,7 @@ export interface ServedModel {
 }
 
 /** The server's description of itself, before any session. */
-export interface Handshake {
+interface Handshake {
   readonly config: ClientConfigResponse;
   readonly models: ServedModel[];
 }
@@ -138,7 +138,7 @@ class TokenSource {
       .then((token) => {
         this.#token = token;
         // A token without an expiry is assumed valid for ten minutes.
-        this.#expiresAt = expiryOf(token) ?? this.epochNow() + 10 * 60_000;
+        this.#expiresAt = expiryOf(token, this.epochNow()) ?? this.epochNow() + 10 * 60_000;
       })
       .finally(() => {
         this.#renewal = undefined;
@@ -147,14 +147,21 @@ class TokenSource {
   }
 }
 
-/** The `exp` claim of a JWT, in ms since the epoch. */
-function expiryOf(jwt: string): number | undefined {
+/**
+ * When a JWT expires by the clock of this machine, which may differ from the server's: if it names when it was issued, its
+ * validity counts from now, else its `exp` claim counts.
+ *
+ * @param now ms since the epoch.
+ * @returns ms since the epoch; undefined if it does not say.
+ */
+function expiryOf(jwt: string, now: number): number | undefined {
   try {
     const claims: unknown = JSON.parse(
       Buffer.from(jwt.split('.')[1] ?? '', 'base64url').toString(),
     );
-    const exp = (claims as { exp?: unknown } | null)?.exp;
-    return typeof exp === 'number' ? exp * 1000 : undefined;
+    const { exp, iat } = claims as { exp?: unknown; iat?: unknown };
+    if (typeof exp !== 'number') return undefined;
+    return typeof iat === 'number' ? now + (exp - iat) * 1_000 : exp * 1_000;
   } catch {
     return undefined;
   }

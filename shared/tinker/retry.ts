@@ -74,7 +74,7 @@ const beforeConnection = new Set([
 ]);
 
 /** Dependencies of a retry budget: clock, random source and log. */
-export interface RetryBudgetOptions {
+interface RetryBudgetOptions {
   readonly now: () => number; // milliseconds
   readonly random: () => number; // in [0, 1)
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;

@@ -10,7 +10,7 @@ import { sampleType } from './result-types.js';
 import { SamplingPoller } from './sampling-poller.js';
 import type { SampledSequence, SampleResult, TopTokens } from './types.js';
 
-export interface SampleOptions {
+interface SampleOptions {
   readonly prompt: Int32Array; // [P]
   readonly numSamples: number;
   readonly maxTokens: number;

@@ -18,7 +18,7 @@ interface Waiter {
 }
 
 /** The requests of one client of a sampling session, which number from `clone` times {@link requestsOfAClient}. */
-export interface PolledClient {
+interface PolledClient {
   readonly samplingSessionId: string;
   readonly clone: number;
 }

@@ -156,7 +156,7 @@ export const ChunkSchema: GenMessage<Chunk> = /*@__PURE__*/
 /**
  * @generated from message tinker_public.EncodedTextChunk
  */
-export type EncodedTextChunk = Message<"tinker_public.EncodedTextChunk"> & {
+type EncodedTextChunk = Message<"tinker_public.EncodedTextChunk"> & {
   /**
    * int32
    *
@@ -202,7 +202,7 @@ export const ImageChunkSchema: GenMessage<ImageChunk> = /*@__PURE__*/
 /**
  * @generated from message tinker_public.DmelChunk
  */
-export type DmelChunk = Message<"tinker_public.DmelChunk"> & {
+type DmelChunk = Message<"tinker_public.DmelChunk"> & {
   /**
    * @generated from field: bytes dmel = 1;
    */
@@ -219,7 +219,7 @@ export const DmelChunkSchema: GenMessage<DmelChunk> = /*@__PURE__*/
 /**
  * @generated from message tinker_public.SparseCsr
  */
-export type SparseCsr = Message<"tinker_public.SparseCsr"> & {
+type SparseCsr = Message<"tinker_public.SparseCsr"> & {
   /**
    * @generated from field: bytes values = 1;
    */

@@ -9,10 +9,11 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { encode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { checkpoint, rolloutGroup, runConfig, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { runOffbeat } from '../support/offbeat.js';
+import { until } from '../support/waiting.js';
 
 /** Tickets 0 to 9 and 12 have an outcome. */
 const books = { nextOrder: 20, consumedBelow: 10, consumedAbove: [12] };
@@ -59,6 +60,18 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     const original = { subject: broker.names.subjects.tickets('eval'), data: Buffer.from('\xc1') };
     return broker.deadLetters.store('actor', 'not MessagePack', original);
   };
+
+  it('a message of the largest size is set aside, however long the texts that describe it are', async () => {
+    const long = '题'.repeat(2_000);
+    const original = {
+      subject: broker.names.subjects.rollouts('actor-0'),
+      data: new Uint8Array(65_536 - 4_096),
+      ...{ msgId: long, trace: long },
+    };
+    await broker.deadLetters.store('reward', long, original);
+    const [letter] = await answer('list');
+    assert.match(String(letter!['reason']), /^题{200}$/);
+  });
 
   /** As any actor may publish it. */
   const forge = (fields: Readonly<Record<string, string>>, data: Uint8Array = new Uint8Array()) => {

@@ -44,7 +44,7 @@ export function requireAdapter({
   );
 }
 
-export interface AdapterLoaderOptions {
+interface AdapterLoaderOptions {
   readonly store: Pick<PolicyStore, 'fetchAdapter'>;
   readonly allowed: Pick<AllowedSources, 'requireAddress' | 'requireFile'>;
   readonly download?: Omit<DownloadOptions, 'allow'>; // limits, replaced in tests

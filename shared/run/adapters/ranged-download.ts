@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { errorText, PermanentError, UserError } from '../../base/errors.js';
 
 /** A file that is known before it is fetched. */
-export interface ExpectedFile {
+interface ExpectedFile {
   readonly url: URL;
   readonly bytes: number;
   readonly sha256: string; // in hexadecimal

@@ -11,7 +11,7 @@ import { ScoredGroup } from '../../wire/scored-group.js';
 import { type Attempt, randomPart } from '../../wire/ticket-ids.js';
 import { solveRates, type EvalProblem } from './solve-rates.js';
 
-export interface EvaluatorOptions {
+interface EvaluatorOptions {
   readonly config: Pick<RunConfig, 'seed' | 'sampling' | 'groupSize'>;
   readonly problems: readonly EvalProblem[]; // held out
   readonly samples: number; // answers to each problem at the sampling temperature

@@ -42,9 +42,12 @@ function ratesOf(
   const [bySampling, greedily] = [answered(sampled), answered(greedy)];
   if (bySampling.length === 0 || greedily.length === 0) return undefined;
 
-  const samples = bySampling.reduce((least, i) => Math.min(least, sampled.total[i]!), Infinity);
-  const passRate = (k: number): number =>
-    mean(bySampling.map((i) => passAtK(k, sampled.correct[i]!, sampled.total[i]!)));
+  const samples = bySampling.reduce((most, i) => Math.max(most, sampled.total[i]!), 0);
+  // A problem that lacks answers, since a ticket of it died, counts for as many tries as it has answers.
+  const passRate = (k: number): number => {
+    const enough = bySampling.filter((i) => sampled.total[i]! >= k);
+    return mean(enough.map((i) => passAtK(k, sampled.correct[i]!, sampled.total[i]!)));
+  };
   return {
     problems: members.length,
     sampled: passRate(1),

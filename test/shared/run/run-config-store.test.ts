@@ -6,7 +6,7 @@ import { Outages } from '../../../shared/broker/retry.js';
 import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import { encode } from '../../../shared/wire/codec.js';
 import { RunConfig } from '../../../shared/run/run-config.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { runConfig } from '../../support/messages.js';
 
 describe('waiting for the run configuration', () => {

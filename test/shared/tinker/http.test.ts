@@ -8,7 +8,8 @@ import { shakeHands } from '../../../shared/tinker/handshake.js';
 import { NoAnswer, TinkerHttp } from '../../../shared/tinker/http.js';
 import { retryDelayMs, wasNeverSent } from '../../../shared/tinker/retry.js';
 import { unlessAborted } from '../../../shared/base/task-scope.js';
-import { gate, silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
+import { gate } from '../../support/waiting.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 
 const { signal } = new AbortController();
@@ -151,6 +152,18 @@ describe('connecting', () => {
         ['create_session', long],
       ],
     );
+  });
+
+  it('the validity of a token is counted from its arrival, whatever the clock of the server', async () => {
+    await using server = await ScriptedServer.start();
+    const iat = Date.now() / 1_000 - 7_200; // two hours behind
+    const claims = JSON.stringify({ iat, exp: iat + 3_600 });
+    const jwt = `eyJ.${Buffer.from(claims).toString('base64url')}.x`;
+    server.on('POST client/config', () => ({ json: { pjwt_auth_enabled: true } }));
+    server.on('POST auth/token', () => ({ json: { jwt } }));
+    const { client } = await connectTo(server);
+    await client[Symbol.asyncDispose]();
+    assert.equal(server.seen.filter(({ path }) => path === 'auth/token').length, 1);
   });
 });
 

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { BadAnswer, RunLost, StillPending } from '../../../shared/tinker/errors.js';
 import type { TinkerClient } from '../../../shared/tinker/client.js';
-import { until } from '../../support/broker.js';
+import { until } from '../../support/waiting.js';
 import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 
 const sequence = {

@@ -4,7 +4,8 @@ import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { BadRequest, StillPending } from '../../../shared/tinker/errors.js';
 import { TinkerHttp } from '../../../shared/tinker/http.js';
 import { SamplingPoller } from '../../../shared/tinker/sampling-poller.js';
-import { gate, silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
+import { gate } from '../../support/waiting.js';
 import { FaultyNetwork } from './faulty-network.js';
 import { connectTo, ScriptedServer, type Reply, type Seen } from './scripted-server.js';
 

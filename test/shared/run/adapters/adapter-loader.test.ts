@@ -17,10 +17,10 @@ import { AllowedSources } from '../../../../shared/run/adapters/allowed-sources.
 import type { PolicyManifest } from '../../../../shared/wire/policy-manifest.js';
 import { manifest } from '../../../actor/values.js';
 import { FileServer, status } from '../../../support/file-server.js';
+import { never } from '../../../support/waiting.js';
 
 const bytes = Uint8Array.from({ length: 3_000_000 }, (_, i) => i % 251);
 const scale = { rank: 4, alpha: 8 };
-const never = new AbortController().signal;
 
 /** A manifest whose adapter is at this address. */
 const at = (uri: string, more: object = {}): PolicyManifest =>

@@ -10,9 +10,9 @@ import {
   type DownloadOptions,
 } from '../../../../shared/run/adapters/ranged-download.js';
 import { type FileAnswer, FileServer, firstByte, status } from '../../../support/file-server.js';
+import { never } from '../../../support/waiting.js';
 
 const file = new Uint8Array(randomBytes(300_000));
-const never = new AbortController().signal;
 
 /** Downloads the server's file as a manifest describes it; pauses take no time. */
 function fetchFrom(

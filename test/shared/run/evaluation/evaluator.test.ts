@@ -5,8 +5,9 @@ import { evaluationTickets, Evaluator } from '../../../../shared/run/evaluation/
 import type { EvalResult } from '../../../../shared/wire/eval-result.js';
 import type { ScoredGroup } from '../../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../../shared/wire/ticket.js';
-import { silent, until } from '../../../support/broker.js';
+import { silent } from '../../../support/log.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../../support/messages.js';
+import { until } from '../../../support/waiting.js';
 
 describe('the evaluation of version 3 on two problems, two answers each', () => {
   const problems = [

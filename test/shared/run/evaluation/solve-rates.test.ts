@@ -44,6 +44,12 @@ describe('the rates of three problems with four answers each', () => {
     );
   });
 
+  it('a problem that lacks answers counts only for as many tries as it has answers', () => {
+    const lacking = { correct: [0, 2, 2], total: [4, 4, 2] };
+    const { passAt } = solveRates(problems, { sampled: lacking, greedy })!;
+    assertClose([passAt['1']!, passAt['4']!], [(0 + 0.5 + 1) / 3, (0 + 1) / 2]);
+  });
+
   it('the solve rates cannot be computed without any answer of one kind', () => {
     const none = { correct: [0, 0, 0], total: [0, 0, 0] };
     assert.equal(solveRates(problems, { sampled, greedy: none }), undefined);
