@@ -1,6 +1,6 @@
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runCommand } from './run-command.js';
+import { lastLine, runCommand } from './run-command.js';
 
 /** Disables the system's hooks after an update, which would write outside the private folders. */
 const aptConfiguration = `#clear APT::Update::Pre-Invoke;
@@ -71,8 +71,4 @@ export async function withDebianPackage<Result>(
   } finally {
     await rm(work, { recursive: true, force: true });
   }
-}
-
-function lastLine(output: string): string {
-  return output.split('\n').at(-1)?.trim() || 'it ended without output';
 }

@@ -113,10 +113,10 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
     `# Written by offbeat nats-config, for run ${run}.\n`,
     accountsBlock(accountsText(run, users)),
   ];
-  const told = [`${users.length} keys; their permissions are in ${path}`];
+  const reported = [`${users.length} keys; their permissions are in ${path}`];
   if (tlsHosts !== undefined) {
     if (await ensureCertificate(out, tlsHosts.split(','))) {
-      told.push(
+      reported.push(
         `a new certificate: clients need ${join(out, authorityFile)} before the servers use it`,
       );
     }
@@ -125,11 +125,11 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
   const text = blocks.join('');
   await writeFile(path, text);
   if (text.length > mostBytes) {
-    told.push(
+    reported.push(
       `nats-server.conf has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: choose a shorter name for the run, or fewer actors`,
     );
   }
-  return [...told, ...changesOf(previous, users, keysBefore), ''].join('\n');
+  return [...reported, ...changesOf(previous, users, keysBefore), ''].join('\n');
 }
 
 const secretBytes = 1_048_576;
@@ -156,18 +156,18 @@ function changesOf(
   const isNew = ({ account }: NatsUser) => previous?.includes(JSON.stringify(account)) === false;
   const added = users.filter(isNew).map(({ name }) => name);
   const leftOut = keysBefore.filter((key) => !users.some(({ name }) => name === key));
-  const told = [];
+  const reported = [];
   if (added.length > 0) {
-    told.push(
+    reported.push(
       `new: ${shortened(added)}; restart the servers, one after another: a reload does not give new accounts their rights`,
     );
   }
   if (leftOut.length > 0) {
-    told.push(
+    reported.push(
       `left out, although their keys exist: ${shortened(leftOut)}; --actors and --eval-actors say how many are admitted`,
     );
   }
-  return told;
+  return reported;
 }
 
 function shortened(names: readonly string[]): string {

@@ -42,3 +42,8 @@ export function runCommand(
     });
   });
 }
+
+/** The last line of a command's output. */
+export function lastLine(output: string): string {
+  return output.trim().split('\n').at(-1)!.trim() || 'it ended without output';
+}

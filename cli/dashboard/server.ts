@@ -26,7 +26,7 @@ export interface Dashboard extends AsyncDisposable {
  */
 export async function serveDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { port, now, everyMs, patienceMs = 10_000 } = options;
-  const audience = new Audience(now, everyMs);
+  const pages = new OpenPages(now, everyMs);
   const answer = async (
     request: IncomingMessage,
     response: ServerResponse,
@@ -38,8 +38,8 @@ export async function serveDashboard(options: DashboardOptions): Promise<Dashboa
       const failed = () => reply(500, 'text/plain', 'the page could not be created\n');
       return page(path, now).catch(failed);
     }
-    if (audience.isFull) return reply(503, 'text/plain', 'too many pages are open\n');
-    audience.add(response);
+    if (pages.isFull) return reply(503, 'text/plain', 'too many pages are open\n');
+    pages.add(response);
     return undefined;
   };
   const server = await serveHttp({
@@ -56,7 +56,7 @@ export async function serveDashboard(options: DashboardOptions): Promise<Dashboa
   return {
     url: `http://127.0.0.1:${server.port}/`,
     async [Symbol.asyncDispose]() {
-      await audience.close();
+      await pages.close();
       await server[Symbol.asyncDispose]();
     },
   };
@@ -89,7 +89,7 @@ function reply(status: number, type: string, body: string): Reply {
 const mostPages = 16;
 
 /** The open pages of a run. Each page receives the parts that have changed, as they change. */
-class Audience {
+class OpenPages {
   /** The markup that each page was sent last, by part. */
   readonly #pages = new Map<ServerResponse, Map<string, string>>();
   readonly #now: () => Promise<RunView>;

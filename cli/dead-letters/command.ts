@@ -14,7 +14,7 @@ import { readStore } from '../existing-run/read-store.js';
 import { readRunState } from '../existing-run/run-state.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/stop-signals.js';
-import { type Books, entriesOf, type Entry, listText, showing } from './text.js';
+import { type TicketFacts, entriesOf, type Entry, listText, showing } from './text.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** Where the dead letters are, and how to print them. */
@@ -103,7 +103,7 @@ ${describeFlags(DeadLettersConfig.shape, deadLettersService)}
 interface Letters {
   readonly broker: Broker;
   readonly request: DeadLettersRequest;
-  readonly books: Books;
+  readonly facts: TicketFacts;
   readonly chosen: readonly Entry[];
   readonly signal: AbortSignal;
 }
@@ -129,18 +129,17 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
     const natsBinary = () => ensureNatsServer({ env, report: printError, signal });
     const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';
     const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
-    const command = 'offbeat dead-letters';
-    const store = { ...place, command, signal, hurry, log, role } as const;
+    const store = { ...place, command: 'dead-letters', signal, hurry, log, role } as const;
     return await readStore(store, async (broker) => {
       if (!(await broker.isThere())) {
         throw new UserError(`the NATS server knows no run ${config.run}`);
       }
-      const books = await readBooks(broker);
-      const chosen = await entriesOf(choose(broker, request, signal), books);
-      const letters = { broker, request, books, chosen, signal };
+      const facts = await readTicketFacts(broker);
+      const chosen = await entriesOf(choose(broker, request, signal), facts);
+      const letters = { broker, request, facts, chosen, signal };
       if (action === 'list') return list(letters);
       if (action === 'show') return show(letters);
-      return tellOutcomes(
+      return printOutcomes(
         config.json,
         action === 'replay' ? await replay(letters) : await purge(letters),
       );
@@ -168,7 +167,7 @@ async function* choose(
   }
 }
 
-async function readBooks(broker: Broker): Promise<Books> {
+async function readTicketFacts(broker: Broker): Promise<TicketFacts> {
   const config = await new RunConfigStore(broker).get();
   const { nextOrder, consumedBelow, consumedAbove } = (await broker.ledger.read()) ?? noTickets;
   const { maxStepsOffPolicy, groupsPerBatch } = config ?? noGroups;
@@ -187,11 +186,11 @@ function list({ chosen, request: { config } }: Letters): number {
   return 0;
 }
 
-async function show({ broker, books, chosen, request: { config } }: Letters): Promise<number> {
+async function show({ broker, facts, chosen, request: { config } }: Letters): Promise<number> {
   for (const { number } of chosen) {
     const letter = await broker.deadLetters.at(number);
     if (letter === undefined) continue; // purged meanwhile
-    print(printableJson(showing(letter, books), config.json ? undefined : 2));
+    print(printableJson(showing(letter, facts), config.json ? undefined : 2));
   }
   return 0;
 }
@@ -266,7 +265,7 @@ async function purge({ broker, chosen }: Letters): Promise<Outcome[]> {
   return outcomes;
 }
 
-function tellOutcomes(json: boolean, outcomes: readonly Outcome[]): number {
+function printOutcomes(json: boolean, outcomes: readonly Outcome[]): number {
   if (json) print(printableJson(outcomes));
   else {
     for (const { number, isDone, why } of outcomes) {

@@ -6,6 +6,7 @@ import type { TicketIds } from '../../shared/wire/ticket-ids.js';
 import { unpack } from '../../shared/wire/unpack.js';
 import { errorText } from '../../shared/base/errors.js';
 import { printable } from '../../shared/base/printable.js';
+import { alignedLines } from '../columns.js';
 
 /**
  * The state of the ticket that a dead letter ended, by the last checkpoint.
@@ -14,20 +15,20 @@ import { printable } from '../../shared/base/printable.js';
  * - `ended`: it was trained, skipped, replaced or counted as dead; no learner waits for it.
  * - `none`: the letter has no training ticket, or one that no learner can have issued.
  */
-type Fate = 'open' | 'ended' | 'none';
+type TicketStatus = 'open' | 'ended' | 'none';
 
 /** The facts from the ledger and the stream of tickets. */
-export interface Books extends Pick<Checkpoint, 'consumedBelow' | 'consumedAbove'> {
+export interface TicketFacts extends Pick<Checkpoint, 'consumedBelow' | 'consumedAbove'> {
   /** Every ticket that a learner can have issued is below this order, with an attempt of 0 or 1. */
   readonly issuedBelow: number;
   /** Undefined in a run whose tickets have no key: then the id in a letter is trusted. */
   readonly ids?: Pick<TicketIds, 'orderOf'> | undefined;
 }
 
-function fateOf(
+function statusOf(
   letter: Pick<DeadLetter, 'data' | 'msgId'>,
-  { consumedBelow, consumedAbove, issuedBelow, ids }: Books,
-): Fate {
+  { consumedBelow, consumedAbove, issuedBelow, ids }: TicketFacts,
+): TicketStatus {
   const ticket = ticketOf(letter);
   const order = ticket && (ids === undefined ? orderOf(ticket.ticketId) : ids.orderOf(ticket));
   if (order === undefined || order >= issuedBelow || ticket!.attempt > 1) return 'none';
@@ -44,12 +45,12 @@ export interface Entry {
   readonly subject: string;
   readonly ticketId: string | null;
   readonly attempt: number | null;
-  readonly ticket: Fate;
+  readonly ticket: TicketStatus;
   readonly bytes: number;
   readonly unreadable: string | null; // which part of the letter, and why
 }
 
-function entryOf(letter: DeadLetter, fate: Fate): Entry {
+function entryOf(letter: DeadLetter, status: TicketStatus): Entry {
   const inside = ticketOf(letter);
   return {
     number: letter.seq,
@@ -59,7 +60,7 @@ function entryOf(letter: DeadLetter, fate: Fate): Entry {
     subject: letter.subject,
     ticketId: inside?.ticketId ?? null,
     attempt: inside?.attempt ?? null,
-    ticket: fate,
+    ticket: status,
     bytes: letter.data.byteLength,
     unreadable: letter.unreadable ?? null,
   };
@@ -71,10 +72,10 @@ function entryOf(letter: DeadLetter, fate: Fate): Entry {
  */
 export async function entriesOf(
   letters: AsyncIterable<DeadLetter>,
-  books: Books,
+  facts: TicketFacts,
 ): Promise<Entry[]> {
   const entries: Entry[] = [];
-  for await (const letter of letters) entries.push(entryOf(letter, fateOf(letter, books)));
+  for await (const letter of letters) entries.push(entryOf(letter, statusOf(letter, facts)));
   return entries;
 }
 
@@ -90,12 +91,11 @@ export function listText(entries: readonly Entry[]): string {
       unreadable === null ? reason : `${reason} (unreadable: ${unreadable})`,
     ].map(printable),
   );
-  const widths = [0, 1, 2, 3].map((i) => Math.max(...rows.map((row) => row[i]!.length)));
-  return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')).join('\n');
+  return alignedLines(rows).join('\n');
 }
 
 /** One letter with its message: decoded if it can be read, else its bytes. */
-export function showing(letter: DeadLetter, books: Books): Record<string, unknown> {
+export function showing(letter: DeadLetter, facts: TicketFacts): Record<string, unknown> {
   let message: unknown;
   try {
     message = plain(unpack(letter.data));
@@ -105,7 +105,7 @@ export function showing(letter: DeadLetter, books: Books): Record<string, unknow
       base64: Buffer.from(letter.data).toString('base64'),
     };
   }
-  return { ...entryOf(letter, fateOf(letter, books)), msgId: letter.msgId ?? null, message };
+  return { ...entryOf(letter, statusOf(letter, facts)), msgId: letter.msgId ?? null, message };
 }
 
 /** Byte arrays as base64, since JSON has no type for them. */

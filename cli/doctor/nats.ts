@@ -2,20 +2,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { errorText } from '../../shared/base/errors.js';
-import { cacheFolder } from '../../shared/base/package-root.js';
 import { connectBroker, NatsUnusable, shownAddress } from '../../shared/broker/connect.js';
 import { inspectServer, refusedSubjects, type ServerFacts } from '../../shared/broker/inspect.js';
 import { runNames } from '../../shared/broker/names.js';
 import { identityName, permissionsOf, type Identity } from '../../shared/broker/permissions.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import {
-  compareVersions,
-  type NatsBinary,
-  probeNatsBinary,
-  findExecutables,
-  searchFolders,
-  findInCache,
-} from '../nats-server/binary.js';
+import { compareVersions, oldestVersion } from '../nats-server/binary.js';
+import { findInstalled } from '../nats-server/ensure.js';
 import { accessWith, identitiesIn, identitiesOf } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
 import { graceMs } from '../processes/members.js';
@@ -32,7 +25,6 @@ export interface NatsQuestion {
 
 const connectTimeoutMs = 3_000;
 const streamsOfARun = 11;
-const oldest = '2.9.0';
 const neededStorage = 2 ** 30;
 const neededPayload = 2 ** 20;
 
@@ -79,7 +71,7 @@ export function serverFindings(facts: ServerFacts, place: string): Finding[] {
         ? finding('jetstream', 'error', `${room}, and ${left} more are allowed`, 'fewStreams')
         : ok('jetstream', room);
   return [
-    compareVersions(version, oldest) < 0
+    compareVersions(version, oldestVersion) < 0
       ? finding('nats', 'error', found, 'oldNats')
       : maxPayload < neededPayload
         ? finding(
@@ -161,11 +153,17 @@ interface OwnNatsQuestion {
   readonly hurry: AbortSignal;
 }
 
-/** Starts a server as `npm start` would, in a temporary folder, and checks it with its own keys. */
+/**
+ * Starts a server as `npm start` would, in a temporary folder, and checks it with its own keys.
+ *
+ * @throws {UserError} when OFFBEAT_NATS_SERVER names something unusable.
+ */
 export async function ownNatsFindings(question: OwnNatsQuestion): Promise<Finding[]> {
   const { env, log, signal, hurry } = question;
-  const binary = await installed(env);
-  if (typeof binary === 'string') return [finding('nats', 'warning', binary, 'noNatsServer')];
+  const binary = await findInstalled({ env });
+  if (Array.isArray(binary)) {
+    return [finding('nats', 'warning', binary.join('; '), 'noNatsServer')];
+  }
   const folder = await mkdtemp(join(tmpdir(), 'offbeat-doctor-nats-'));
   const run = 'doctor';
   const identities = identitiesOf(['actor-0']);
@@ -184,16 +182,4 @@ export async function ownNatsFindings(question: OwnNatsQuestion): Promise<Findin
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
-}
-
-/** The server that `npm start` would use, without downloading one; else why there is none. */
-async function installed(env: OwnNatsQuestion['env']): Promise<NatsBinary | string> {
-  const named = env['OFFBEAT_NATS_SERVER'];
-  if (named !== undefined && named !== '') return await probeNatsBinary(named);
-  for (const path of await findExecutables('nats-server', searchFolders(env['PATH']))) {
-    const found = await probeNatsBinary(path);
-    if (typeof found !== 'string') return found;
-  }
-  const cached = await findInCache(join(cacheFolder, 'nats'));
-  return cached ?? 'there is no nats-server on the PATH or in the cache';
 }

@@ -1,10 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { access, constants, rm, statfs, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { errorText } from '../../shared/base/errors.js';
-import { freePort } from '../processes/free-port.js';
+import { canListen, freePort } from '../processes/free-port.js';
 import { nearestExisting } from '../run-folder.js';
 import { finding, ok, type Finding } from './finding.js';
 
@@ -60,15 +58,4 @@ export async function portFindings(ports = defaultPorts): Promise<Finding[]> {
       ? finding(check, 'warning', taken.join(', '), 'portTaken')
       : ok(check, 'services can listen on 127.0.0.1'),
   ];
-}
-
-async function canListen(port: number): Promise<boolean> {
-  const server = createServer().listen(port, '127.0.0.1');
-  try {
-    await once(server, 'listening');
-  } catch {
-    return false;
-  }
-  await new Promise((done) => server.close(done));
-  return true;
 }

@@ -8,6 +8,7 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Environment } from '../../shared/service/config.js';
 import { checkLogLevel } from '../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
+import { alignedLines } from '../columns.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { FleetError } from '../processes/fleet.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -16,13 +17,14 @@ import { listenForStop } from '../processes/stop-signals.js';
 import { backendPlace } from './open-weights.js';
 import { EvalConfig, evalService, loadEvalConfig } from './eval-config.js';
 import { findRun, type FoundRun } from '../existing-run/find-run.js';
-import { findVersion, type SavedState } from './find-version.js';
+import { findVersion } from './find-version.js';
 import { heldOut, measure } from './measure.js';
 import { withProblems } from './other-problems.js';
 import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 import type { EvalResult, SolveRates } from '../../shared/wire/eval-result.js';
+import type { SavedState } from '../../shared/wire/ledger.js';
 import { percent } from '../up/summary.js';
 import { readyMs } from '../up/up-config.js';
 
@@ -62,7 +64,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     const reading = {
       found,
       natsBinary: () => Promise.resolve(natsBinary),
-      command: 'offbeat eval' as const,
+      command: 'eval',
       deadlineMs,
       logFolder: folder,
       signal,
@@ -162,15 +164,5 @@ export function evalTable(result: EvalResult): string {
   ];
   const notes = [`sampled: ${samples} answers to a problem at temperature ${temperature}`];
   if (lost > 0) notes.push(`without ${lost} tickets that died`);
-  return [...aligned(rows), ...notes].join('\n');
-}
-
-/** Aligns the first column to the left, the others to the right. */
-function aligned(rows: readonly (readonly string[])[]): string[] {
-  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
-  return rows.map((row) =>
-    row
-      .map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
-      .join('  '),
-  );
+  return [...alignedLines(rows, (column) => column > 0), ...notes].join('\n');
 }

@@ -2,7 +2,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import type { RunConfigStore } from '../../shared/run/run-config-store.js';
-import type { Checkpoint } from '../../shared/wire/ledger.js';
+import { bestState, type Checkpoint, type SavedState } from '../../shared/wire/ledger.js';
 import { objectOf, type PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 
@@ -17,12 +17,6 @@ export interface FoundVersion {
   readonly files?: string | undefined; // what the backend saved for download, if it did
   /** The saved state to restore it from, if it is not kept. */
   readonly statePath: string | undefined;
-}
-
-/** A state that the backend has saved, weights and optimizer. */
-export interface SavedState {
-  readonly path: string; // tinker://…
-  readonly step: number;
 }
 
 /** A version by its number, the newest, or the best of those that were evaluated. */
@@ -85,16 +79,9 @@ function hasWeights(checkpoint: Checkpoint | undefined, version: number): checkp
   return saved === version || rewinds.some(({ from, to }) => from === version && to === saved);
 }
 
-/** The version of the saved state with the best evaluation, the newer of equals; a run always keeps it. */
+/** The version of the saved state with the best evaluation, which a run always keeps. */
 async function bestVersion(store: Store, signal: AbortSignal): Promise<number> {
-  const states = (await store.ledger.read())?.states ?? [];
-  const scored = states.flatMap(({ step, score }) =>
-    score === undefined ? [] : [{ step, score }],
-  );
-  const best = scored.reduce<{ step: number; score: number } | undefined>(
-    (found, state) => (state.score >= (found?.score ?? 0) ? state : found),
-    undefined,
-  );
+  const best = bestState((await store.ledger.read())?.states ?? []);
   const history = await readSteps(store, signal);
   const version = best === undefined ? undefined : history.versionOf(best.step);
   if (version !== undefined) return version;

@@ -1,7 +1,6 @@
 import { existsSync } from 'node:fs';
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
-import { randomBytes } from 'node:crypto';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
@@ -10,9 +9,8 @@ import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';
 import type { Fleet } from '../processes/fleet.js';
-import { freePort } from '../processes/free-port.js';
 import { readyMs } from '../up/up-config.js';
-import { backendMember } from '../processes/members.js';
+import { backendMember, ownBackendPlace, type BackendPlace } from '../processes/members.js';
 import type { EvalConfig } from './eval-config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 
@@ -115,17 +113,9 @@ async function copyCheckpoint(
   }
 }
 
-export interface BackendPlace {
-  readonly url: string;
-  readonly apiKey: string;
-}
-
 /** Where the run's backend is, or one of our own will be. */
 export async function backendPlace(found: FoundRun, { apiKey }: EvalConfig): Promise<BackendPlace> {
-  if (found.backendUrl === undefined) {
-    const url = `http://127.0.0.1:${await freePort()}`;
-    return { url, apiKey: `tml-${randomBytes(16).toString('hex')}` };
-  }
+  if (found.backendUrl === undefined) return await ownBackendPlace();
   if (apiKey === undefined) {
     throw new UserError(
       `the run ${found.run} trains on ${found.backendUrl}: give its key with --api-key, or as TINKER_API_KEY`,

@@ -2,7 +2,8 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
-import type { SavedState } from './find-version.js';
+import { stepOfState } from '../../shared/wire/checkpoint-names.js';
+import type { SavedState } from '../../shared/wire/ledger.js';
 
 /** The states in a folder of the local backend, of all training runs in the run's sessions. */
 export async function statesInFolder(checkpoints: string): Promise<SavedState[]> {
@@ -25,12 +26,6 @@ export async function statesAtServer(client: TinkerClient, path: string): Promis
       ? { path: checkpoint.path, step }
       : [];
   });
-}
-
-/** As the learner names them: `state-000120`. */
-function stepOfState(name: string): number | undefined {
-  const digits = /^state-(\d+)$/.exec(name)?.[1];
-  return digits === undefined ? undefined : Number(digits);
 }
 
 async function namesIn(folder: string): Promise<string[]> {

@@ -10,7 +10,7 @@ export interface NatsBinary {
 }
 
 /** The first release that has streams, key-value and object stores as Offbeat uses them. */
-const oldest = '2.9.0';
+export const oldestVersion = '2.9.0';
 
 /**
  * The nats-server at `path`, once it has shown that it runs here: a file alone may be for another
@@ -30,8 +30,8 @@ export async function probeNatsBinary(path: string): Promise<NatsBinary | string
   if (code !== 0 || version === undefined) {
     return `${path} --version did not answer like a nats-server: ${JSON.stringify(output.slice(0, 200))}`;
   }
-  if (compareVersions(version, oldest) < 0) {
-    return `${path} is nats-server ${version}; ${oldest} or newer is needed`;
+  if (compareVersions(version, oldestVersion) < 0) {
+    return `${path} is nats-server ${version}; ${oldestVersion} or newer is needed`;
   }
   return { path, version };
 }

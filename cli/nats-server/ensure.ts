@@ -27,21 +27,20 @@ export interface EnsureOptions {
   readonly release?: Release;
 }
 
-/**
- * A nats-server for this machine, from the first of: OFFBEAT_NATS_SERVER, PATH and the system's
- * folders, the project's cache, the distribution's package, the official release. What is fetched
- * goes into the cache; the system itself is never changed.
- *
- * @throws {UserError} when OFFBEAT_NATS_SERVER names something unusable, or when every way failed:
- * it names each with its reason.
- */
-export async function ensureNatsServer(options: EnsureOptions): Promise<NatsBinary> {
-  const { env, report, signal } = options;
-  const cache = options.cache ?? join(cacheFolder, 'nats');
-  const folders = options.folders ?? searchFolders(env['PATH']);
-  const release = options.release ?? pinnedRelease;
-  const failures: string[] = [];
+const defaultCache = join(cacheFolder, 'nats');
 
+/**
+ * The nats-server that this machine has, from the first of: OFFBEAT_NATS_SERVER, PATH and the system's
+ * folders, the project's cache.
+ *
+ * @returns why each place has none, if there is none.
+ * @throws {UserError} when OFFBEAT_NATS_SERVER names something unusable.
+ */
+export async function findInstalled({
+  env,
+  cache = defaultCache,
+  folders = searchFolders(env['PATH']),
+}: Pick<EnsureOptions, 'env' | 'cache' | 'folders'>): Promise<NatsBinary | string[]> {
   const named = env['OFFBEAT_NATS_SERVER'];
   if (named !== undefined && named !== '') {
     const found = await probeNatsBinary(named);
@@ -51,6 +50,7 @@ export async function ensureNatsServer(options: EnsureOptions): Promise<NatsBina
     );
   }
 
+  const failures: string[] = [];
   const onPath = await findExecutables('nats-server', folders);
   for (const path of onPath) {
     const found = await probeNatsBinary(path);
@@ -61,7 +61,26 @@ export async function ensureNatsServer(options: EnsureOptions): Promise<NatsBina
 
   const cached = await findInCache(cache);
   if (cached !== undefined) return cached;
-  failures.push(`none in the cache ${cache}`);
+  return [...failures, `none in the cache ${cache}`];
+}
+
+/**
+ * A nats-server for this machine: an installed one, else that of the distribution's package, else the official
+ * release. What is fetched goes into the cache; the system itself is never changed.
+ *
+ * @throws {UserError} when OFFBEAT_NATS_SERVER names something unusable, or when every way failed:
+ * it names each with its reason.
+ */
+export async function ensureNatsServer({
+  env,
+  report,
+  signal,
+  cache = defaultCache,
+  folders = searchFolders(env['PATH']),
+  release = pinnedRelease,
+}: EnsureOptions): Promise<NatsBinary> {
+  const failures = await findInstalled({ env, cache, folders });
+  if (!Array.isArray(failures)) return failures;
 
   const [aptGet] = await findExecutables('apt-get', folders);
   const [dpkgDeb] = await findExecutables('dpkg-deb', folders);

@@ -129,12 +129,12 @@ export class Fleet implements AsyncDisposable {
     const problems = await Promise.all(
       names.map(async (name) => {
         for (;;) {
-          const life = this.#running.get(name);
-          if (life?.healthUrl !== undefined) {
-            const hasEnded = () => this.#running.get(name) !== life;
+          const running = this.#running.get(name);
+          if (running?.healthUrl !== undefined) {
+            const hasEnded = () => this.#running.get(name) !== running;
             const onReason = (reason: string) => reasons.set(name, reason);
             const waiting = { signal: limit, isOver: hasEnded, onReason };
-            const reason = await waitForReady(life.healthUrl, waiting);
+            const reason = await waitForReady(running.healthUrl, waiting);
             if (reason === undefined) {
               reasons.delete(name);
               return undefined;

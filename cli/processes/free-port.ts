@@ -28,7 +28,7 @@ export async function freePort(): Promise<number> {
   for (let attempt = first; attempt < end; attempt++) {
     const port = first + next;
     next = (next + 1) % (end - first);
-    if (await isFree(port)) return port;
+    if (await canListen(port)) return port;
   }
   throw new Error(`no free port of 127.0.0.1 was found between ${first} and ${end}`);
 }
@@ -45,7 +45,8 @@ export async function checkDashboardPort(port: number): Promise<void> {
   }
 }
 
-async function isFree(port: number): Promise<boolean> {
+/** Whether a service can listen on a port of loopback now. */
+export async function canListen(port: number): Promise<boolean> {
   return await holdOnce(port).then(
     () => true,
     () => false,

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { sha256 } from '../../shared/base/bytes.js';
@@ -29,6 +30,12 @@ export interface BackendPlace {
   readonly apiKey: string;
   /** The key that actors get instead, if the server has one that may only sample. */
   readonly samplingApiKey?: string | undefined;
+}
+
+/** Where a local backend of our own will be. Its keys keep other users of this machine away, and actors from training. */
+export async function ownBackendPlace(): Promise<BackendPlace> {
+  const key = () => `tml-${randomBytes(16).toString('hex')}`;
+  return { url: `http://127.0.0.1:${await freePort()}`, apiKey: key(), samplingApiKey: key() };
 }
 
 /** Where the processes of a run find one another. */
@@ -212,7 +219,7 @@ export function usualConcurrency(
 }
 
 /** How many actors there are, and how they are called. */
-interface Crew extends Pick<UpConfig, 'actors' | 'evalActors'> {
+interface ActorNaming extends Pick<UpConfig, 'actors' | 'evalActors'> {
   /**
    * What the names of actors begin with. At an engine, an actor unloads the adapters of earlier ones of its run and name, so
    * others must be called otherwise.
@@ -221,12 +228,12 @@ interface Crew extends Pick<UpConfig, 'actors' | 'evalActors'> {
 }
 
 /** The identities that the run's NATS server accepts. */
-export function runIdentities(config: Crew): Identity[] {
+export function runIdentities(config: ActorNaming): Identity[] {
   const { forAll, forEvals } = actorNames(config);
   return identitiesOf([...forAll, ...forEvals]);
 }
 
-function actorNames({ actors, evalActors, actorsNamed = 'actor' }: Crew) {
+function actorNames({ actors, evalActors, actorsNamed = 'actor' }: ActorNaming) {
   return {
     forAll: Array.from({ length: actors }, (_, i) => `${actorsNamed}-${i}`),
     forEvals: Array.from({ length: evalActors }, (_, i) => `eval-actor-${i}`),

@@ -25,9 +25,9 @@ const exitCodes = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
  * Listens for SIGINT, SIGTERM and SIGHUP, and for the end of the process that reads our output or, with
  * OFFBEAT_PARENT_PIPE, holds our input.
  *
- * @param farewell what is reported at the first signal.
+ * @param stopNotice what is reported at the first signal.
  */
-export function listenForStop(report: (line: string) => void, farewell: string): StopSignals {
+export function listenForStop(report: (line: string) => void, stopNotice: string): StopSignals {
   const stop = new AbortController();
   const hurry = new AbortController();
   let askedAt = 0; // ms since the epoch
@@ -38,7 +38,7 @@ export function listenForStop(report: (line: string) => void, farewell: string):
       askedAt = Date.now();
       exitCode = code;
       stop.abort();
-      report(`${farewell}; once more to stop at once`);
+      report(`${stopNotice}; once more to stop at once`);
     } else if (Date.now() - askedAt >= sameWishMs) hurry.abort();
   }
 
@@ -72,19 +72,19 @@ interface ShortCommand {
 /**
  * Runs a command that can be stopped at any wait.
  *
- * @param farewell reported at the first signal; without it the command ends at once.
+ * @param stopNotice reported at the first signal; without it the command ends at once.
  * @returns the command's exit code, or the signal's if that broke it off.
  * @throws what the command throws.
  */
 export async function shortCommand(
   name: string,
-  farewell: string | undefined,
+  stopNotice: string | undefined,
   work: (command: ShortCommand) => Promise<number>,
 ): Promise<number> {
   const report = (line: string) => {
-    if (farewell !== undefined) printError(line);
+    if (stopNotice !== undefined) printError(line);
   };
-  const stop = listenForStop(report, farewell ?? '');
+  const stop = listenForStop(report, stopNotice ?? '');
   const folder = await mkdtemp(join(tmpdir(), `offbeat-${name}-`));
   try {
     const log = fileLogger(name, join(folder, 'log'));

@@ -1,5 +1,5 @@
 import type { Source } from '../../shared/broker/names.js';
-import type { ActorLease } from '../../shared/wire/actor-lease.js';
+import { type ActorLease, actorLivenessMs } from '../../shared/wire/actor-lease.js';
 import { hasLearner } from '../existing-run/learner-lease.js';
 import type { RunState } from '../existing-run/run-state.js';
 import { waitsOver, waitText, type Waits } from './waits.js';
@@ -87,9 +87,6 @@ interface Letter {
   readonly reason: string;
   readonly secondsAgo: number;
 }
-
-/** Actors renew their leases every few seconds. */
-const livenessSeconds = 10;
 
 /**
  * The report of one snapshot of the run.
@@ -222,7 +219,7 @@ function queuesOf({ backlog: { streams, consumers }, steps }: RunState): QueueRe
 /** The servers of the actors that still report. */
 export function enginesOf(actors: readonly ActorLease[], at: number): EngineReport[] {
   return actors
-    .filter(({ lastSeenAt }) => at - lastSeenAt <= 1_000 * livenessSeconds)
+    .filter(({ lastSeenAt }) => at - lastSeenAt <= actorLivenessMs)
     .flatMap(({ actor, engines = [] }) =>
       engines.map(({ url, release, trouble, running, waiting, kvUsage, adapters, slots }) => ({
         ...{ actor, url, release: release ?? null, trouble: trouble ?? null },
@@ -241,7 +238,7 @@ function actorOf(
   const seenSecondsAgo = ago(lease.lastSeenAt);
   return {
     actor,
-    isLive: seenSecondsAgo <= livenessSeconds,
+    isLive: 1_000 * seenSecondsAgo <= actorLivenessMs,
     isQuarantined: policy?.quarantined?.includes(actor) ?? false,
     refused: refused?.version ?? null,
     version: version ?? null,

@@ -1,5 +1,6 @@
 import { printable } from '../../shared/base/printable.js';
 import { wrapped } from '../../shared/service/telemetry/print-error.js';
+import { alignedLines } from '../columns.js';
 import { percent, formatSeconds } from '../up/summary.js';
 import type { ActorReport, EngineReport, Phase, QueueReport, StatusReport } from './report.js';
 
@@ -147,18 +148,12 @@ function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: str
   return `${counted(count, 'dead letter')}${last}\n  offbeat dead-letters list --run ${run} shows them`;
 }
 
-/** Aligns the first column to the left, numbers to the right, and words in the last column to the left. */
+/** Aligns the first column and words, whose column has no head, to the left, and numbers to the right. */
 function table(rows: readonly (readonly string[])[]): string {
-  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
-  const line = (row: readonly string[]) =>
-    row
-      .map((cell, i) => {
-        const isText = i === 0 || (widths[i]! > 0 && rows[0]![i] === '');
-        return isText ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!);
-      })
-      .join('  ')
-      .trimEnd();
-  return rows.map(line).join('\n');
+  const isNumber = (column: number) => column > 0 && rows[0]![column] !== '';
+  return alignedLines(rows, isNumber)
+    .map((line) => line.trimEnd())
+    .join('\n');
 }
 
 function ago(seconds: number): string {

@@ -53,20 +53,20 @@ export function waitText({ learner, actors }: Waits): string {
   const [learnerCause, learnerShare] = largest(learner);
   const [actorCause, actorShare] = largest(actors);
   const parts: string[] = [];
-  if (learnerShare >= worthTelling) {
+  if (learnerShare >= noticeableShare) {
     parts.push(
       `the learner waits ${percent(learnerShare, 0)} of the time ${learnerWaits[learnerCause] ?? ''}`,
     );
   }
-  if (actorShare >= worthTelling) {
+  if (actorShare >= noticeableShare) {
     parts.push(
       `the actors wait ${percent(actorShare, 0)} of the time ${actorWaits[actorCause] ?? ''}`,
     );
   }
   if (parts.length === 0) return 'no part waits for long';
   return `${parts.join('; ')}: ${remedy(
-    learnerShare >= worthTelling ? learnerCause : undefined,
-    actorShare >= worthTelling ? actorCause : undefined,
+    learnerShare >= noticeableShare ? learnerCause : undefined,
+    actorShare >= noticeableShare ? actorCause : undefined,
   )}`;
 }
 
@@ -74,7 +74,7 @@ const learnerCauses = ['groups', 'window', 'version'];
 const actorCauses = ['ticket', 'policy', 'publish'];
 
 /** A smaller share of the time is not a bottleneck. */
-const worthTelling = 0.05;
+const noticeableShare = 0.05;
 
 const learnerWaits: Readonly<Record<string, string>> = {
   groups: 'for scored groups',

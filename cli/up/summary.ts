@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { quoted } from '../../shared/service/npm-flags.js';
 import { errorText } from '../../shared/base/errors.js';
 import { readJson } from '../../shared/base/read-json.js';
+import { alignedLines } from '../columns.js';
 
 const count = z.int().nonnegative();
 const share = z.number().min(0).max(1);
@@ -108,9 +109,7 @@ export function summaryText(summary: Summary): string {
   if (evaluation !== null) {
     const { before, after, problems } = evaluation;
     const change = (key: 'sampled' | 'greedy') =>
-      [before, after]
-        .flatMap((rates) => (rates === null ? [] : formatShare(rates[key])))
-        .join(' → ');
+      [before, after].flatMap((rates) => (rates === null ? [] : percent(rates[key]))).join(' → ');
     const when = before === null ? ' at the end' : after === null ? ' before training' : '';
     const isOpen = after === null ? '; not measured at the end' : '';
     lines.push(['solved', `${change('sampled')} of ${problems} held-out problems${when}${isOpen}`]);
@@ -127,8 +126,7 @@ export function summaryText(summary: Summary): string {
       `the last ${groups} groups had no variance; their reward was ${reward.toFixed(2)}; ${signalRemedy(reward)}`,
     ]);
   }
-  const width = Math.max(...lines.map(([label]) => label.length));
-  return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
+  return factsText(lines);
 }
 
 function ofRollouts({ groups, staleness, ...rest }: Summary): [string, string][] {
@@ -139,7 +137,7 @@ function ofRollouts({ groups, staleness, ...rest }: Summary): [string, string][]
         `${groups.stale} too stale, ${groups.dead} dead, ${groups.outstanding} outstanding`,
     ],
     ['staleness', `${staleness.mean.toFixed(2)} versions on average, ${staleness.max} at most`],
-    ['learner idle', formatShare(rest.learnerIdleFraction)],
+    ['learner idle', percent(rest.learnerIdleFraction)],
     [
       'speed',
       `${rest.rolloutsPerSecond.toFixed(1)} rollouts/s, ${Math.round(rest.tokensPerSecond)} tokens/s`,
@@ -254,8 +252,13 @@ export function nextText(
       ? []
       : [['continue', `${start} ${which} --resume${limit ?? ''}`] as [string, string]]),
   ];
-  const width = Math.max(...lines.map(([label]) => label.length));
-  return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
+  return factsText(lines);
+}
+
+function factsText(facts: readonly [label: string, text: string][]): string {
+  return alignedLines(facts)
+    .map((line) => `  ${line}`)
+    .join('\n');
 }
 
 /** `2 min 5 s`. */
@@ -268,10 +271,6 @@ export function formatSeconds(seconds: number): string {
     ...(hours === 0 ? [`${whole % 60} s`] : []),
   ];
   return parts.join(' ');
-}
-
-function formatShare(value: number): string {
-  return `${(100 * value).toFixed(1)} %`;
 }
 
 /** `48.1 %` for a share of 0.481. */

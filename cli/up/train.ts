@@ -1,18 +1,19 @@
-import { randomBytes } from 'node:crypto';
+import type { Broker } from '../../shared/broker/broker.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { DiskWatch } from '../processes/disk-watch.js';
 import { fileLogger } from '../processes/file-logger.js';
-import { Fleet } from '../processes/fleet.js';
+import { Fleet, type Member } from '../processes/fleet.js';
 import { followRun, type Goal } from './progress.js';
-import { freePort } from '../processes/free-port.js';
 import {
   backendMember,
   graceMs,
   learnerMember,
+  ownBackendPlace,
   runIdentities,
   stopRanks,
   usualConcurrency,
   workerMembers,
+  type BackendPlace,
   type NatsPlace,
   type RunPlaces,
 } from '../processes/members.js';
@@ -101,15 +102,7 @@ export async function train(options: TrainOptions): Promise<void> {
     backend,
   };
 
-  // A user who has set the variable of the actors has decided.
-  const concurrency =
-    config.concurrency ??
-    (process.env[environmentName('actor', 'concurrency')] === undefined
-      ? usualConcurrency(config, settings)
-      : undefined);
-  // Examples need no actor and no reward, except to evaluate.
-  const isSampled = settings['data'] === undefined || settings['evalProblems'] !== 0;
-  const workers = isSampled ? workerMembers({ ...config, concurrency }, places, settings) : [];
+  const workers = workersOf(options.request, places);
   const learner = learnerMember(config, places, settings);
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 
@@ -143,17 +136,10 @@ export async function train(options: TrainOptions): Promise<void> {
     over.abort();
     await watching.catch(() => undefined); // the race or the failure has reported it
     if (config.natsUrl === undefined && stop.stop.aborted && !fleet.failed.aborted) {
-      // Without JetStream the learner could save nothing when it is asked to end.
-      const limit = AbortSignal.any([stop.hurry, AbortSignal.timeout(jetStreamBackMs)]);
-      if (await disk.hasRoomNow(limit)) {
-        await watchJetStream(broker, renewNats, limit, { pollMs: 250, untilOn: true });
-      }
+      await untilJetStreamIsOn(broker, renewNats, disk, stop.hurry);
     }
   }
 }
-
-/** How long a stop waits for nats-server to offer JetStream again. */
-const jetStreamBackMs = 10_000;
 
 const natsName = 'nats-server';
 
@@ -177,15 +163,37 @@ async function startOwnNats(
   return { natsUrl: nats.url, keyFolder: nats.keyFolder };
 }
 
-/** Separate keys keep other users of this machine away from the local backend, and actors from training. */
-async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
-  if (config.backendUrl !== undefined && config.apiKey !== undefined) {
-    const { backendUrl: url, apiKey, samplingApiKey } = config;
-    return { url, apiKey, samplingApiKey };
-  }
-  const port = await freePort();
-  const key = () => `tml-${randomBytes(16).toString('hex')}`;
-  return { url: `http://127.0.0.1:${port}`, apiKey: key(), samplingApiKey: key() };
+/** The reward service and the actors. Examples need none, except to evaluate. */
+function workersOf({ config, settings }: UpRequest, places: RunPlaces): Member[] {
+  if (settings['data'] !== undefined && settings['evalProblems'] === 0) return [];
+  // A user who has set the variable of the actors has decided.
+  const concurrency =
+    config.concurrency ??
+    (process.env[environmentName('actor', 'concurrency')] === undefined
+      ? usualConcurrency(config, settings)
+      : undefined);
+  return workerMembers({ ...config, concurrency }, places, settings);
+}
+
+/** How long a stop waits for nats-server to offer JetStream again. */
+const jetStreamBackMs = 10_000;
+
+/** Without JetStream the learner could save nothing when it is asked to end. A full disk is not waited for. */
+async function untilJetStreamIsOn(
+  broker: Broker,
+  renewNats: () => Promise<void>,
+  disk: DiskWatch,
+  hurry: AbortSignal,
+): Promise<void> {
+  const limit = AbortSignal.any([hurry, AbortSignal.timeout(jetStreamBackMs)]);
+  if (!(await disk.hasRoomNow(limit))) return;
+  await watchJetStream(broker, renewNats, limit, { pollMs: 250, untilOn: true });
+}
+
+async function backendPlace(config: UpConfig): Promise<BackendPlace> {
+  const { backendUrl: url, apiKey, samplingApiKey } = config;
+  if (url === undefined || apiKey === undefined) return await ownBackendPlace();
+  return { url, apiKey, samplingApiKey };
 }
 
 function goalOf(settings: UpRequest['settings']): Goal {

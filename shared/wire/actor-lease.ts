@@ -65,3 +65,9 @@ export const ActorLease = z.strictObject({
   lastSeenAt: z.number(), // ms since the epoch
 });
 export type ActorLease = z.infer<typeof ActorLease>;
+
+/** How often an actor renews its lease. */
+export const actorRenewalMs = 2_000;
+
+/** An actor whose lease was not renewed for longer has ended or hangs. */
+export const actorLivenessMs = 5 * actorRenewalMs;

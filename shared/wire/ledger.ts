@@ -36,6 +36,19 @@ export const SavedState = z.strictObject({
 });
 export type SavedState = z.infer<typeof SavedState>;
 
+/**
+ * The state with the best evaluation score, the newer of equals; undefined if none has been evaluated.
+ *
+ * @param states in the order in which they were saved.
+ */
+export function bestState(states: readonly SavedState[]): SavedState | undefined {
+  return states.reduce<SavedState | undefined>(
+    (best, state) =>
+      state.score !== undefined && state.score >= (best?.score ?? 0) ? state : best,
+    undefined,
+  );
+}
+
 /** A crash that raised the version numbers: the weights of version `to` were published again as `from`. */
 const Rewind = z
   .strictObject({ from: z.int().positive(), to: z.int().nonnegative() })

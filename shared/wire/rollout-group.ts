@@ -103,6 +103,12 @@ export function tokenCount({ rollouts }: Pick<RolloutGroup, 'rollouts'>): number
   return rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
 }
 
+/** The distinct versions that sampled the rollouts, in rising order. */
+export function versionsIn(rollouts: readonly Pick<Rollout, 'versions'>[]): number[] {
+  const versions = rollouts.flatMap((rollout) => rollout.versions.map(([version]) => version));
+  return [...new Set(versions)].sort((a, b) => a - b);
+}
+
 /** The part of a run's configuration that bounds the size of its groups. */
 export const GroupSizes = z.object({
   groupSize: z.int().min(2),

@@ -5,8 +5,8 @@ import { text } from 'node:stream/consumers';
 import { once } from 'node:events';
 import { readFile, rm } from 'node:fs/promises';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { until } from '../support/broker.js';
 import { isRunning } from '../support/processes.js';
+import { until } from '../support/waiting.js';
 import { Project } from './project.js';
 
 describe('the npm scripts', { timeout: 60_000 }, () => {

@@ -4,9 +4,9 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { offbeatProgram } from '../../shared/base/package-root.js';
-import { until } from '../support/broker.js';
 import { isRunning } from '../support/processes.js';
 import { tinyModel } from '../support/tiny-model.js';
+import { until } from '../support/waiting.js';
 
 /** The variables with which npm 7 to 11 run the script of `npx offbeat`. */
 const npx = {

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { writeNatsConfig } from '../../cli/nats-config.js';
 import { hasCertificateFor, accessWith } from '../../cli/nats-server/keys.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { NatsServer } from '../support/nats-server.js';
 import { runOffbeat } from '../support/offbeat.js';
 

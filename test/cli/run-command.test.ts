@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { runCommand } from '../../cli/run-command.js';
+import { lastLine, runCommand } from '../../cli/run-command.js';
 
 describe('a short command', () => {
   const limits = { timeoutMs: 20_000 };
@@ -26,5 +26,12 @@ describe('a short command', () => {
     assert.equal(code, undefined);
     assert.match(output, /ENOENT/);
     assert.equal(timers(), before);
+  });
+});
+
+describe('the last line of an output', () => {
+  it('the last line of an output is without the blanks around it, and without an output says so', () => {
+    assert.equal(lastLine('first\n  last \n\n'), 'last');
+    assert.equal(lastLine(' \n'), 'it ended without output');
   });
 });

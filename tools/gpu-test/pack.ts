@@ -14,10 +14,9 @@ import {
 import { join, relative } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
-import { runCommand } from '../../cli/run-command.js';
+import { lastLine, runCommand } from '../../cli/run-command.js';
 import { UserError } from '../../shared/base/errors.js';
 import { packageRoot } from '../../shared/base/package-root.js';
-import { lastLine } from '../tuft-cpu/environment.js';
 
 /** Below 64 MB in either reading of the unit. */
 const pieceBytes = 60_000_000;

@@ -1,5 +1,5 @@
 import { Admission, type Minibatch, type TicketOffer } from '../../learner/groups/admission.js';
-import { ticketsWanted } from '../../shared/rl/capacity.js';
+import { mostUnconfirmedSteps, ticketsWanted } from '../../shared/rl/capacity.js';
 import { smallestUsefulVersion } from '../../shared/rl/staleness.js';
 import { EventQueue } from './event-queue.js';
 import { Measures, type Outcome } from './measures.js';
@@ -120,7 +120,7 @@ class Loop {
     }
     for (;;) {
       const { version, unconfirmedSteps } = this.#admission;
-      const minibatch = unconfirmedSteps < 2 ? this.#admission.cut() : undefined;
+      const minibatch = unconfirmedSteps < mostUnconfirmedSteps ? this.#admission.cut() : undefined;
       if (minibatch === undefined) return;
       this.#send(minibatch, version);
     }

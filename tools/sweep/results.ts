@@ -1,8 +1,9 @@
-import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { z } from 'zod';
 import { sha256 } from '../../shared/base/bytes.js';
+import { replaceFile } from '../../shared/base/durable-file.js';
 import { UserError } from '../../shared/base/errors.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
@@ -57,9 +58,7 @@ export class Results {
 
   async write(result: RunResult): Promise<void> {
     await makeFolder(this.folder);
-    const path = this.#path(result.name);
-    await writeFile(`${path}.partial`, `${JSON.stringify(result)}\n`);
-    await rename(`${path}.partial`, path);
+    await replaceFile(this.#path(result.name), `${JSON.stringify(result)}\n`);
   }
 
   #path(name: string): string {

@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { runCommand } from '../../cli/run-command.js';
+import { lastLine, runCommand } from '../../cli/run-command.js';
 import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { UserError } from '../../shared/base/errors.js';
 import type { Environment } from '../../shared/service/config.js';
@@ -159,9 +159,4 @@ function exists(path: string): Promise<boolean> {
     () => true,
     () => false,
   );
-}
-
-/** The last line of a command's output. */
-export function lastLine(output: string): string {
-  return output.trim().split('\n').at(-1)!.trim() || 'it ended without output';
 }

@@ -1,6 +1,6 @@
+import { actorLivenessMs } from '../../../shared/wire/actor-lease.js';
 import { element, escaped, text } from '../../plot/markup.js';
 import {
-  silentAfterSeconds,
   type Flow,
   type QueueNow,
   actorsWaiting,
@@ -117,7 +117,7 @@ function stateOf({
   refused,
 }: Flow['actors'][number]): string {
   if (isQuarantined) return 'quarantined';
-  if (silentSeconds > silentAfterSeconds) return 'silent';
+  if (1_000 * silentSeconds > actorLivenessMs) return 'silent';
   if (refused !== undefined) return `refuses version ${refused}`;
   return inFlight > 0 ? 'sampling' : 'waiting';
 }

@@ -100,9 +100,6 @@ interface ActorNow {
 
 type IdleCause = keyof ActorLease['idleSeconds'];
 
-/** An actor renews its lease every 2 s; one that misses this many has ended or hangs. */
-export const silentAfterSeconds = 10;
-
 /** An actor that has been silent for longer is left out. */
 const forgottenAfterSeconds = 120;
 

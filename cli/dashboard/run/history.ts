@@ -61,12 +61,6 @@ export class EventHistory implements History {
         this.resumed = this.summary ?? this.resumed; // a run that had ended is resumed
         this.summary = undefined;
         break;
-      case 'held':
-      case 'refusal':
-      case 'suspicion':
-      case 'version':
-      case 'checkpoint':
-        break;
     }
   }
 }

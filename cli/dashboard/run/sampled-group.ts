@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { replaceFile } from '../../../shared/base/durable-file.js';
 import { Score, type ScoredGroup } from '../../../shared/wire/scored-group.js';
 import {
   checkModelDirectory,
@@ -146,9 +146,7 @@ export async function writeSamples(
   folder: Pick<RunFolder, 'path'>,
   samples: readonly SampledGroup[],
 ): Promise<void> {
-  const path = fileIn(folder);
-  await writeFile(`${path}.partial`, `${JSON.stringify(samples)}\n`);
-  await rename(`${path}.partial`, path);
+  await replaceFile(fileIn(folder), `${JSON.stringify(samples)}\n`);
 }
 
 /** The rollouts that a run has kept; none where there is no file, or one of another release. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { curvesOf } from '../../../cli/dashboard/page/plots.js';
+import { curvesOf } from '../../../cli/dashboard/page/curves.js';
 import { livePage, reportPage, partsOf } from '../../../cli/dashboard/page/document.js';
 import { flowOf } from '../../../cli/dashboard/run/flow.js';
 import { evalResult } from '../../support/messages.js';

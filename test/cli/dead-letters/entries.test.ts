@@ -35,10 +35,10 @@ describe('the entries of the dead letters', () => {
         yield letter(seq);
       }
     }
-    const books = { consumedBelow: 3, consumedAbove: [], issuedBelow: 20 };
-    const entries = await entriesOf(letters(), books);
+    const facts = { consumedBelow: 3, consumedAbove: [], issuedBelow: 20 };
+    const entries = await entriesOf(letters(), facts);
     assert.deepEqual(
-      entries.slice(0, 3).map(({ number, ticketId, ticket: fate }) => [number, ticketId, fate]),
+      entries.slice(0, 3).map(({ number, ticketId, ticket: status }) => [number, ticketId, status]),
       [
         [1, 'train-00000001', 'ended'],
         [2, 'train-00000002', 'ended'],

@@ -1,17 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { loadRequest } from '../../../cli/dead-letters/command.js';
+import { complaintOf } from '../../support/complaint.js';
 
 const numbersOf = (...words: string[]) => loadRequest(words, {}).numbers;
-const refusal = (...words: string[]): string => {
-  try {
-    loadRequest(words, {});
-  } catch (caught) {
-    assert(caught instanceof Error && caught.name === 'UserError');
-    return caught.message;
-  }
-  return assert.fail('nothing is refused');
-};
+const refusal = (...words: string[]) => complaintOf(() => loadRequest(words, {}));
 
 describe('the words of offbeat dead-letters', () => {
   it('the numbers of letters may stand before, between and after the flags', () => {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { backendFindings } from '../../../cli/doctor/backend.js';
 import { remedies, type Trouble } from '../../../cli/doctor/finding.js';
 import { ScriptedServer } from '../../shared/tinker/scripted-server.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 describe("the doctor's findings about what TuFT says of a model", { timeout: 60_000 }, () => {
   const cases: [capabilities: string[], level: string, Trouble | undefined][] = [

@@ -3,13 +3,14 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { findVersion, type SavedState } from '../../../cli/eval/find-version.js';
+import { findVersion } from '../../../cli/eval/find-version.js';
 import { statesAtServer, statesInFolder } from '../../../cli/eval/saved-states.js';
-import type { Checkpoint } from '../../../shared/wire/ledger.js';
+import type { Checkpoint, SavedState } from '../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
 import { checkpoint, runConfig } from '../../support/messages.js';
+import { never } from '../../support/waiting.js';
 
 /** A store that keeps versions 8 and 9, whose steps 1 … 9 made versions 1 … 9. */
 function store(
@@ -70,7 +71,6 @@ function store(
   } as never;
 }
 
-const never = new AbortController().signal;
 const noStates = () => Promise.resolve<SavedState[]>([]);
 
 describe('the version to be evaluated', () => {

@@ -9,13 +9,14 @@ import { accountsBlock, startNats } from '../../../cli/nats-server/start.js';
 import type { Broker } from '../../../shared/broker/broker.js';
 import { connectBroker } from '../../../shared/broker/connect.js';
 import type { Identity } from '../../../shared/broker/permissions.js';
-import { brokerOn, silent } from '../../support/broker.js';
+import { brokerOn } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { checkpoint } from '../../support/messages.js';
 import { NatsServer } from '../../support/nats-server.js';
+import { never } from '../../support/waiting.js';
 
 const learner: Identity = { role: 'learner' };
 const observer: Identity = { role: 'observer' };
-const never = new AbortController().signal;
 
 describe('the accounts of a run', { timeout: 120_000 }, () => {
   let folder: string;

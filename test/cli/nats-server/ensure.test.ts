@@ -3,7 +3,11 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { ensureNatsServer, type EnsureOptions } from '../../../cli/nats-server/ensure.js';
+import {
+  ensureNatsServer,
+  type EnsureOptions,
+  findInstalled,
+} from '../../../cli/nats-server/ensure.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { executable, fakeServer } from './fakes.js';
 
@@ -87,6 +91,16 @@ describe('the search for nats-server', () => {
   it('nats-server is taken from the package with downloaded package lists if the system has none', async () => {
     await fakeDistribution({ hasLists: false });
     assert.equal((await ensure()).version, '2.9.10');
+  });
+
+  it('an installed nats-server is looked for without a download, and each place without one says why', async () => {
+    await fakeDistribution();
+    await fakeServer(early, '2.8.4');
+    const failures = await findInstalled({ env: {}, cache, folders: [early, late] });
+    assert(Array.isArray(failures));
+    assert.equal(failures.length, 2);
+    assert.match(failures[0]!, /is nats-server 2\.8\.4; 2\.9\.0 or newer/);
+    assert.match(failures[1]!, /^none in the cache /);
   });
 
   it('the error without nats-server names each place and why it failed', async () => {

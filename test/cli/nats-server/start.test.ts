@@ -9,12 +9,12 @@ import { findRunningNats } from '../../../cli/nats-server/running.js';
 import { startNats, type RunningNats } from '../../../cli/nats-server/start.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { isRunning } from '../../support/processes.js';
+import { never } from '../../support/waiting.js';
 import { executable } from './fakes.js';
 
 describe("a run's nats-server", { timeout: 60_000 }, () => {
   let folder: string;
   let log: string;
-  const never = new AbortController().signal;
   const ours = { run: 'test', identities: identitiesOf([]), signal: never };
 
   beforeEach(async () => {

@@ -10,9 +10,7 @@ import { Fleet, FleetError, type Member } from '../../../cli/processes/fleet.js'
 import { freePort } from '../../../cli/processes/free-port.js';
 import { ManagedProcess, tieToParent } from '../../../cli/processes/managed-process.js';
 import { isRunning } from '../../support/processes.js';
-import { until } from '../../support/broker.js';
-
-const never = new AbortController().signal;
+import { never, until } from '../../support/waiting.js';
 
 /** Serves /readyz and ends in order at SIGTERM. */
 const healthy = `

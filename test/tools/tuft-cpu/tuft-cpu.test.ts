@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { offbeatProgram } from '../../../shared/base/package-root.js';
-import { until } from '../../support/broker.js';
 import { isRunning } from '../../support/processes.js';
+import { until } from '../../support/waiting.js';
 import { executable } from '../../cli/nats-server/fakes.js';
 
 // With --help, so that no environment is made: the launcher's own work, test:compat shows.
