@@ -21,7 +21,7 @@ export class GroupStale extends GivenUp {
 }
 
 /** The token whose version decides whether a group can be trained on. */
-export type DecisiveToken = 'oldest' | 'newest';
+type DecisiveToken = 'oldest' | 'newest';
 
 /** The learner no longer needs a group for this ticket: it has one, or has given the ticket up. */
 export class TicketEnded extends Error {
@@ -29,7 +29,7 @@ export class TicketEnded extends Error {
 }
 
 /** A ticket in progress, until it is disposed of. */
-export interface WatchedTicket extends Disposable {
+interface WatchedTicket extends Disposable {
   /** Aborts with the process, or with one of the errors above as its reason. */
   readonly signal: AbortSignal;
   /** Records that the group's next tokens are drawn from `version`: the first call gives its oldest, the last its newest. */

@@ -30,10 +30,7 @@ export async function main(argv: readonly string[], env: Environment): Promise<v
 /** Runs the actor with a checked configuration until it stops. */
 async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Promise<void> {
   let missing: () => string | undefined = () => 'connecting to NATS';
-  await using health = await serveHealth(config.healthHost, config.healthPort, () => {
-    const reason = missing();
-    return reason === undefined ? { isReady: true } : { isReady: false, reason };
-  });
+  await using health = await serveHealth(config.healthHost, config.healthPort, () => missing());
   log.info({ actor: config.name, run: config.run, healthPort: health.port }, 'started');
 
   await using broker = await connectBroker({
@@ -122,5 +119,5 @@ function unreadiness(
   const trouble = broker.trouble ?? sampler.trouble;
   if (trouble !== undefined) return trouble;
   if (policies.version !== undefined && policies.refused === undefined) return undefined;
-  return policies.refusal ?? 'waiting for the first policy version';
+  return policies.whyNotLoaded ?? 'waiting for the first policy version';
 }

@@ -13,7 +13,7 @@ import { CanaryMissing, CanaryNotReproduced, countRefusal, refusalOf } from './s
 import type { Sampler } from './sampler/sampler.js';
 
 /** The time from the publication of a version to its first token on this actor. */
-export interface FirstToken {
+interface FirstToken {
   readonly version: number;
   readonly seconds: number;
 }
@@ -23,7 +23,7 @@ export interface Hold extends Disposable {
   readonly manifest: PolicyManifest;
 }
 
-export interface PolicyFollowerOptions {
+interface PolicyFollowerOptions {
   readonly store: Pick<PolicyStore, 'watch' | 'at'>;
   readonly sampler: Pick<Sampler, 'load' | 'admit' | 'drop'> &
     Partial<Pick<Sampler, 'maxVersions'>>;
@@ -75,7 +75,7 @@ export class PolicyFollower {
   #newestDrawn = -1; // the newest version that drew a token here
   #firstToken: FirstToken | undefined;
   #newestPublished: PolicyManifest | undefined; // published
-  #refusal: string | undefined;
+  #whyNotLoaded: string | undefined;
   #awaitsAdapter = false;
   #mistrust = new AbortController(); // aborts while the sampler does not reproduce the newest canary
   #refused: ActorLease['refused'];
@@ -88,8 +88,8 @@ export class PolicyFollower {
   }
 
   /** The reason why the last version to load is not in use; undefined if it is. */
-  get refusal(): string | undefined {
-    return this.#refusal;
+  get whyNotLoaded(): string | undefined {
+    return this.#whyNotLoaded;
   }
 
   /** The newest version, if the sampler does not reproduce its canary. */
@@ -250,7 +250,7 @@ export class PolicyFollower {
       held.manifest = manifest;
     }
     this.#newestLoaded = manifest;
-    this.#refusal = undefined;
+    this.#whyNotLoaded = undefined;
     this.#awaitsAdapter = false;
     this.#refused = undefined;
     if (this.#mistrust.signal.aborted) this.#mistrust = new AbortController();
@@ -265,7 +265,7 @@ export class PolicyFollower {
   #await({ message }: AdapterAwaited): void {
     if (!this.#awaitsAdapter) this.options.log.info({ why: message }, 'waiting for an adapter');
     this.#awaitsAdapter = true;
-    this.#refusal = message;
+    this.#whyNotLoaded = message;
   }
 
   /** Until a version passes, no ticket is sampled: those of other versions would be by the same sampler. */
@@ -325,7 +325,7 @@ export class PolicyFollower {
         { version, reason, why: errorText(err), inUse: this.version },
         'policy version refused, last good version stays in use',
       );
-      this.#refusal = `policy version ${version} is refused: ${errorText(err)}`;
+      this.#whyNotLoaded = `policy version ${version} is refused: ${errorText(err)}`;
       throw err;
     }
   }

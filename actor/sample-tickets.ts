@@ -4,12 +4,11 @@ import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/base/errors.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
-import type { SampledRollout } from '../shared/model/rollout-draft.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { WasteReason } from '../shared/wire/actor-lease.js';
 import { type Split, Ticket, ticketAttributes } from '../shared/wire/ticket.js';
 import { startSpan, type Span } from '../shared/service/telemetry/tracing.js';
-import { RolloutGroup, tokenCount } from '../shared/wire/rollout-group.js';
+import { RolloutGroup, tokenCount, versionsIn } from '../shared/wire/rollout-group.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import type { Activity } from './activity.js';
 import { GroupStale, TicketEnded, type EarlyCancel } from './early-cancel.js';
@@ -18,7 +17,7 @@ import type { CanaryCheck } from './canary-check.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
 
-export interface SampleTicketsOptions {
+interface SampleTicketsOptions {
   readonly broker: Broker;
   readonly actor: string;
   readonly prompts: PromptSource;
@@ -162,11 +161,6 @@ async function sampleTicket(
   sampledRollouts.inc(labels, rollouts.length);
   groupSeconds.observe(labels, (finishedAt - startedAt) / 1_000);
   return group;
-}
-
-/** The distinct versions that sampled the rollouts. */
-function versionsIn(rollouts: readonly SampledRollout[]): number[] {
-  return [...new Set(rollouts.flatMap(({ versions }) => versions.map(([version]) => version)))];
 }
 
 /** From the first token to the last. */

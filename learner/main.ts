@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Broker } from '../shared/broker/broker.js';
 import { connectBroker } from '../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../shared/service/config.js';
 import { evaluationTickets } from '../shared/run/evaluation/evaluator.js';
@@ -15,6 +16,7 @@ import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { type FittedConfig, LearnerConfig, runConfig } from './config.js';
 import { difficultiesOf } from './tickets/difficulty-mix.js';
@@ -50,10 +52,8 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   let missing: string | undefined = 'connecting to NATS';
   let trouble: () => string | undefined = () => undefined; // of the broker
   // Before it connects, which may take longer than a startup probe allows.
-  await using health = await serveHealth(given.healthHost, given.healthPort, () => {
-    const reason = trouble() ?? missing;
-    return reason === undefined ? { isReady: true } : { isReady: false, reason };
-  });
+  const unready = () => trouble() ?? missing;
+  await using health = await serveHealth(given.healthHost, given.healthPort, unready);
   log.info({ run: given.run, healthPort: health.port }, 'started');
   // The broker and the backend stay usable for a while after `stop`, since the last checkpoint needs them.
   const leaseMs = 1_000 * given.leaseSeconds;
@@ -71,54 +71,9 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   await using _broker = broker;
   trouble = () => broker.trouble;
 
-  const directory = await readModelDirectory(given.modelDir);
-  const spec = await taskSpec(given);
-  const task = openTask(spec);
-  const settings = fitToModel(given, directory.config, spec.prompt);
-  const dataset = await task.load();
-  if (dataset.leakedRows > 0) {
-    log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
-  }
-  // Before anything of the run is stored, so that it can begin under its name with other settings.
-  const difficulties = settings.curriculum === 'signal' ? difficultiesOf(dataset.train) : undefined;
-  const { seed } = settings;
-  const { maxPositions } = directory.config;
-  const tokenizer = await loadTokenizer(directory);
-  const supervised = await supervisedPlan(settings, {
-    task,
-    dataset,
-    tokenizer,
-    maxPositions,
-  });
-  if (supervised !== undefined && supervised.leftOut.problems > 0) {
-    const { checked, byReason } = supervised.leftOut;
-    const reasons = Object.fromEntries(byReason);
-    log.warn({ checked, reasons }, 'problems left out of training');
-  }
-  if (supervised !== undefined && supervised.uncompared > 0) {
-    const { uncompared: examples } = supervised;
-    log.warn({ examples }, 'examples compared with held-out problems only by their exact text');
-  }
-  const texts = canaryTexts({ task, dataset, tokenizer, seed, maxPositions });
-  const trainTickets = ticketBound(
-    offPolicyFields(settings.maxStepsOffPolicy).maxStepsOffPolicy,
-    settings.groupsPerBatch,
-  );
-  // Room for a whole evaluation: otherwise unanswered evaluation tickets would block training tickets.
-  const evalTickets = evaluationTickets(
-    Math.max(1, settings.evalProblems),
-    settings.evalSamples,
-    settings.groupSize,
-  );
-  await broker.ensureRun({
-    trainTickets,
-    evalTickets,
-    replicas: settings.streamReplicas,
-    largestGroupBytes: largestGroupBytes({
-      groupSize: settings.groupSize,
-      sampling: { maxTokens: settings.maxTokens },
-    }),
-  });
+  const material = await readMaterial(given, log);
+  const { settings, directory, spec, dataset, supervised } = material;
+  await ensureQueues(broker, settings);
   using runWatch = new RunWatch(broker, log);
 
   missing = 'another learner leads this run';
@@ -156,11 +111,11 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
         settings,
         config,
         dataset,
-        difficulties,
+        difficulties: material.difficulties,
         supervised,
         runWatch,
         vocabSize: directory.config.vocabSize,
-        canaryTexts: texts,
+        canaryTexts: material.canaryTexts,
         runDir,
         traces,
         broker,
@@ -190,6 +145,58 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   log.fatal(message);
   printError(message);
   process.exitCode = givenUpCode;
+}
+
+/**
+ * Reads what a run trains with: the base model, the task and its data. Nothing of the run is stored before this
+ * succeeds, so that it can begin under its name with other settings.
+ */
+async function readMaterial(given: LearnerConfig, log: Logger) {
+  const directory = await readModelDirectory(given.modelDir);
+  const spec = await taskSpec(given);
+  const task = openTask(spec);
+  const settings = fitToModel(given, directory.config, spec.prompt);
+  const dataset = await task.load();
+  if (dataset.leakedRows > 0) {
+    log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
+  }
+  const difficulties = settings.curriculum === 'signal' ? difficultiesOf(dataset.train) : undefined;
+  const { maxPositions } = directory.config;
+  const tokenizer = await loadTokenizer(directory);
+  const found = { task, dataset, tokenizer, maxPositions };
+  const supervised = await supervisedPlan(settings, found);
+  if (supervised !== undefined && supervised.leftOut.problems > 0) {
+    const { checked, byReason } = supervised.leftOut;
+    const reasons = Object.fromEntries(byReason);
+    log.warn({ checked, reasons }, 'problems left out of training');
+  }
+  if (supervised !== undefined && supervised.uncompared > 0) {
+    const { uncompared: examples } = supervised;
+    log.warn({ examples }, 'examples compared with held-out problems only by their exact text');
+  }
+  return {
+    ...{ directory, spec, settings, dataset, difficulties, supervised },
+    canaryTexts: canaryTexts({ ...found, seed: settings.seed }),
+  };
+}
+
+/** Creates the queues of the run, or changes them to the settings. */
+async function ensureQueues(broker: Broker, settings: FittedConfig): Promise<void> {
+  const { maxStepsOffPolicy } = offPolicyFields(settings.maxStepsOffPolicy);
+  await broker.ensureRun({
+    trainTickets: ticketBound(maxStepsOffPolicy, settings.groupsPerBatch),
+    // Room for a whole evaluation: otherwise unanswered evaluation tickets would block training tickets.
+    evalTickets: evaluationTickets(
+      Math.max(1, settings.evalProblems),
+      settings.evalSamples,
+      settings.groupSize,
+    ),
+    replicas: settings.streamReplicas,
+    largestGroupBytes: largestGroupBytes({
+      groupSize: settings.groupSize,
+      sampling: { maxTokens: settings.maxTokens },
+    }),
+  });
 }
 
 /** Why the run was given up and what may help; undefined if it was not given up. */

@@ -23,10 +23,7 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
   const { name, healthHost, healthPort, httpHost, httpPort } = config;
   const key = await scoreKey(config);
   let missing: () => string | undefined = () => 'connecting to NATS';
-  await using health = await serveHealth(healthHost, healthPort, () => {
-    const reason = missing();
-    return reason === undefined ? { isReady: true } : { isReady: false, reason };
-  });
+  await using health = await serveHealth(healthHost, healthPort, () => missing());
   log.info({ name, run: config.run, healthPort: health.port }, 'started');
 
   await using broker = await connectBroker({

@@ -16,7 +16,7 @@ import {
   scoredGroups,
 } from './metrics.js';
 
-export interface ScoreRolloutsOptions {
+interface ScoreRolloutsOptions {
   readonly broker: Broker;
   readonly judge: Judge;
   readonly scorer: string; // the name of this replica

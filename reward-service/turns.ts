@@ -3,7 +3,7 @@ import { RequestRefused } from './score-requests.js';
 /** Work that can be interrupted between two steps. */
 export type Steps<T> = Generator<void, T>;
 
-export interface TurnOptions {
+interface TurnOptions {
   /** Time in ms that a request works before it yields to everything else on this thread. */
   readonly sliceMs?: number;
   /** Maximum time of a request in ms, from the end of its body. */

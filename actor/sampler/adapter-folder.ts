@@ -27,8 +27,8 @@ const sharedMemory = '/dev/shm';
 /**
  * The folder in which this actor keeps the adapters that its engine reads, as long as they are loaded. It touches the
  * folder now and then; one that is no longer touched is removed by another actor, since process ids mean nothing between
- * containers that share a volume. It must stay untouched while that actor watches it: after a machine was suspended, or for
- * one whose clock is wrong, the folders of all others look abandoned.
+ * containers that share a volume. The other actor must see it untouched for a while, since the age alone proves nothing: after
+ * a machine was suspended, or with a wrong clock, the folders of all others look old.
  */
 export class AdapterFolder implements AsyncDisposable {
   /** Folders that look abandoned: when each was touched, and since when this process sees that. */

@@ -22,7 +22,7 @@ import { StallWatch } from '../stall-watch.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
 import { LimitControl } from './limit-control.js';
 
-export interface EngineSamplerOptions {
+interface EngineSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
   readonly concurrency: Concurrency; // groups at once
   readonly segmentTokens: number; // tokens per call; 0: the whole answer in one call, by one version
@@ -49,7 +49,7 @@ const cutRollouts = new Counter({
 });
 
 /** Groups that are sampled at once: a number, or as many as the engine serves well. */
-export type Concurrency = number | 'auto';
+type Concurrency = number | 'auto';
 
 const startingGroups = 8;
 const mostGroups = 256;

@@ -15,7 +15,7 @@ import { DecoderWatch } from './decoder-watch.js';
 import { GroupLimit } from '../group-limit.js';
 import { aborted } from '../../shared/base/task-scope.js';
 
-export interface OnnxSamplerOptions {
+interface OnnxSamplerOptions {
   readonly directory: ModelDirectory;
   readonly threads: number; // of the matrix products
   readonly concurrency: number; // groups in progress at once, sampled or waiting

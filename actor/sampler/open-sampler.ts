@@ -10,7 +10,7 @@ import type { ActorConfig } from '../config.js';
 import type { JoinedRun } from '../join-run.js';
 import type { Sampler } from './sampler.js';
 
-export interface OpenSamplerOptions {
+interface OpenSamplerOptions {
   readonly config: ActorConfig;
   readonly runConfig: RunConfig;
   readonly joined: JoinedRun;

@@ -38,7 +38,7 @@ export interface ReplicaEngineOptions {
 }
 
 /** A server, and what it said when it was checked. */
-export interface CheckedServer {
+interface CheckedServer {
   readonly server: AdapterServer;
   readonly release: string | undefined;
   readonly capacity: number | undefined; // adapters that one batch may use

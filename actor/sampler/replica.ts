@@ -30,7 +30,7 @@ export interface ProvenAdapter extends NamedAdapter {
   readonly prove: ProveServer;
 }
 
-export interface ReplicaOptions extends Omit<StandingOptions, 'url' | 'refusedMs'> {
+interface ReplicaOptions extends Omit<StandingOptions, 'url' | 'refusedMs'> {
   readonly server: AdapterServer;
   readonly release: string | undefined;
   readonly capacity: number | undefined; // adapters that one batch may use, if the server says so

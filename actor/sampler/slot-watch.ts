@@ -1,6 +1,6 @@
 /**
- * Notices that a server has more adapters than slots: it then evicts some, perhaps one that is being sampled with. It gives an
- * alarm when the adapters change and are too many, not again for those that were there when all of ours were last proven.
+ * Notices that a server has more adapters than slots: it then evicts some, perhaps one that is being sampled with. It
+ * reports each new set of adapters that is too large, except the set that the server had when all of ours were last proven.
  */
 export class SlotWatch {
   #excess = ''; // the adapters when they were last too many

@@ -16,7 +16,7 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { NotServed } from '../../shared/engine/adapter-server.js';
 import type { Engine, EnginePlace, ProveServer } from './engine.js';
 
-export interface TinkerEngineOptions {
+interface TinkerEngineOptions {
   readonly baseUrl: string;
   readonly apiKey: string;
   readonly modelName: string; // as the backend calls it

@@ -1,9 +1,10 @@
 import type { PolicyStore } from '../../shared/broker/policy-store.js';
 import { canaryDigest } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import { versionsIn } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { StatTable } from '../report/stat-table.js';
-import { type Verdict, versionsOf } from '../groups/check-scored-group.js';
+import type { Verdict } from '../groups/check-scored-group.js';
 
 const uncertifiedStats = new StatTable<number>([
   {
@@ -41,7 +42,7 @@ export class Certificates {
     if ([...claimed].some(isWrong)) return 'wrong';
     const isCertified = (version: number) =>
       claimed.has(version) && claimed.get(version) === this.#digests.get(version);
-    return versionsOf(scored).every(isCertified) ? 'certified' : 'uncertified';
+    return versionsIn(scored.group.rollouts).every(isCertified) ? 'certified' : 'uncertified';
   }
 
   /** Counts a group that is used. */

@@ -8,7 +8,7 @@ import { unweightedDatum } from '../step/datums.js';
 /** The fewest versions between two that are retained: each costs the backend a load of the adapter. */
 export const retainedEvery = 25;
 
-export interface RetainedVersionOptions {
+interface RetainedVersionOptions {
   readonly client: Pick<TinkerClient, 'createLoraModel'>;
   readonly model: LoraModelOptions;
   readonly log: Logger;

@@ -15,10 +15,9 @@ import {
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TopTokens } from '../../shared/tinker/types.js';
 import { drawsByTicket } from '../../shared/wire/canary.js';
-import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { type RolloutGroup, versionsIn } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { versionsOf } from '../groups/check-scored-group.js';
 import type { ActorAudit } from './actor-audit.js';
 
 const replays = new Counter({
@@ -38,7 +37,7 @@ const suspected = new Gauge({
   help: 'Actors that this learner has reported for selecting their answers, and not quarantined.',
 });
 
-export type SuspicionEvent = Extract<RunEvent, { kind: 'suspicion' }>;
+type SuspicionEvent = Extract<RunEvent, { kind: 'suspicion' }>;
 
 /** Logprobs of a text's tokens by one version, and its most probable tokens in the place of each. */
 export interface ScoredText {
@@ -47,7 +46,7 @@ export interface ScoredText {
 }
 
 /** @returns undefined if the version cannot be used. */
-export type ScoreText = (version: number, text: Int32Array) => Promise<ScoredText | undefined>;
+type ScoreText = (version: number, text: Int32Array) => Promise<ScoredText | undefined>;
 
 export interface SelectionAuditOptions {
   readonly share: number; // of the groups
@@ -150,7 +149,7 @@ export class SelectionAudit {
       replays.inc({ outcome: 'unavailable' });
       return;
     }
-    const version = versionsOf({ group })[0]!;
+    const version = versionsIn(group.rollouts)[0]!;
     const band = bandOf(arithmetic, isAdapterRounded).largest;
     const nats = selectionEvidence(known, vocabSize, band);
     await this.#add('selection', actor, nats, 1, version);
@@ -213,7 +212,7 @@ export class SelectionAudit {
     const { actor, ticket } = group;
     // A ticket is issued again because of its group, so later attempts are not handed out blindly.
     if (ticket.split !== 'train' || ticket.attempt > 0 || audit.isQuarantined(actor)) return;
-    const version = versionsOf({ group })[0]!;
+    const version = versionsIn(group.rollouts)[0]!;
     const right = scores.filter(({ isCorrect }) => isCorrect).length;
     const of = this.#solved.get(version) ?? [];
     of.push({ actor, share: right / scores.length });

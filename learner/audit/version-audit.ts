@@ -29,7 +29,7 @@ const gaps = new Histogram({
 /** A published version, as far as the audit needs it. */
 export type AuditedVersion = Pick<PolicyManifest, 'version' | 'samplingSessionId' | 'canary'>;
 
-export interface VersionAuditOptions {
+interface VersionAuditOptions {
   readonly client: Pick<TinkerClient, 'sampler'>;
   /** For a backend that does not sample. */
   readonly retained?: Pick<RetainedVersion, 'version' | 'logprobs'> | undefined;

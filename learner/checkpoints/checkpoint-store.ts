@@ -4,7 +4,7 @@ import type { Checkpoint } from '../../shared/wire/ledger.js';
 import { CheckpointFile } from './checkpoint-file.js';
 
 /** A checkpoint, and the place where this copy was found. */
-export interface FoundCheckpoint {
+interface FoundCheckpoint {
   readonly checkpoint: Checkpoint;
   readonly where: string; // for messages
 }
@@ -12,7 +12,7 @@ export interface FoundCheckpoint {
 /** The authoritative place of a checkpoint; all other places hold copies. */
 export const ledgerLabel = 'the ledger';
 
-export interface CheckpointStoreOptions {
+interface CheckpointStoreOptions {
   readonly broker: {
     readonly run: string;
     readonly ledger: Pick<Broker['ledger'], 'history' | 'write'>;

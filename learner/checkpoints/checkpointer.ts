@@ -5,6 +5,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import { stateName } from '../../shared/wire/checkpoint-names.js';
 import type {
   Checkpoint,
   CurriculumState,
@@ -46,7 +47,7 @@ export interface PendingState {
   discard(): Promise<void>;
 }
 
-export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEverySteps'> {
+interface CheckpointerOptions extends Pick<RetentionRules, 'keepEverySteps'> {
   readonly checkpoints: Pick<CheckpointStore, 'write' | 'stateOnDisk'>;
   readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
   readonly run: Pick<TrainingRun, 'saveState'>;
@@ -138,7 +139,7 @@ export class Checkpointer {
   save(step: number): PendingState {
     if (this.#saved?.step !== step) {
       const { run, idle } = this.#options;
-      const path = idle.during(run.saveState(`state-${String(step).padStart(6, '0')}`));
+      const path = idle.during(run.saveState(stateName(step)));
       this.#saved = { step, path };
       this.#options.onSave?.(step, path);
     }

@@ -37,7 +37,7 @@ export interface OpenedRun {
   readonly usage: Usage | undefined; // of the run so far
 }
 
-export interface OpeningOptions {
+interface OpeningOptions {
   readonly broker: Pick<Broker, 'run' | 'policy' | 'events'>;
   readonly traces: Traces; // of the run, read before opening it
   readonly client: Pick<

@@ -3,7 +3,8 @@ import type { PolicyStore } from '../../shared/broker/policy-store.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
-import type { SavedState } from '../../shared/wire/ledger.js';
+import { isSavedByLearner } from '../../shared/wire/checkpoint-names.js';
+import { bestState, type SavedState } from '../../shared/wire/ledger.js';
 
 export interface RetentionRules {
   /** States of steps divisible by this are never deleted; 0: no such rule. */
@@ -25,18 +26,14 @@ export function statesToDelete(
   states: readonly SavedState[],
   { keepEverySteps, underEvaluation }: RetentionRules,
 ): SavedState[] {
-  const best = states.reduce<SavedState | undefined>(
-    (found, state) =>
-      state.score !== undefined && state.score >= (found?.score ?? 0) ? state : found,
-    undefined,
-  );
+  const best = bestState(states);
   return states
     .slice(0, -newestKept)
     .filter((state) => state !== best && !underEvaluation.includes(state.step))
     .filter(({ step }) => keepEverySteps === 0 || step % keepEverySteps !== 0);
 }
 
-export interface OrphansOptions {
+interface OrphansOptions {
   readonly client: Pick<TinkerClient, 'listCheckpoints' | 'deleteCheckpoint'>;
   readonly policy: Pick<PolicyStore, 'versions' | 'at'>;
   /** All states that the run needs. */
@@ -45,9 +42,6 @@ export interface OrphansOptions {
   readonly confirmLead: () => Promise<void>;
   readonly log: Logger;
 }
-
-/** Names of checkpoints that learners save; other checkpoints were saved by someone else. */
-const savedByLearner = /^(state|policy)-\d{6,}(-files)?$/;
 
 /**
  * Deletes orphans: checkpoints that earlier learners of the run saved and that nothing names, because of a
@@ -72,7 +66,7 @@ export async function deleteOrphans(options: OrphansOptions): Promise<number> {
     // Confirmed after listing, so the list has no checkpoints of a successor.
     await confirmLead();
     for (const { path } of found) {
-      if (named.has(path) || !savedByLearner.test(parseTinkerPath(path).name)) continue;
+      if (named.has(path) || !isSavedByLearner(parseTinkerPath(path).name)) continue;
       await client.deleteCheckpoint(path);
       deleted += 1;
     }

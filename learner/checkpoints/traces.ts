@@ -6,7 +6,7 @@ import { metricsJournal } from '../report/journal.js';
 import { CheckpointFile } from './checkpoint-file.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 
-export interface TracesOptions {
+interface TracesOptions {
   readonly broker: Pick<Broker, 'run' | 'names' | 'ledger' | 'policy' | 'events' | 'ticketsSoFar'>;
   readonly runDir: string;
   readonly log: Logger;

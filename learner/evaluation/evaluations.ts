@@ -35,7 +35,7 @@ const evaluations = new Counter({
   labelNames: ['outcome'],
 });
 
-export interface EvaluationsOptions {
+interface EvaluationsOptions {
   readonly evaluator: Pick<Evaluator, 'run'>;
   /** Steps between two evaluations during training; 0: none during training. */
   readonly everyVersions: number;

@@ -86,14 +86,6 @@ function isImpossible(rollouts: ScoredGroup['group']['rollouts'], vocabSize: num
   );
 }
 
-/** The distinct versions that sampled the group, in rising order. */
-export function versionsOf({ group }: Pick<ScoredGroup, 'group'>): number[] {
-  const versions = group.rollouts.flatMap((rollout) =>
-    rollout.versions.map(([version]) => version),
-  );
-  return [...new Set(versions)].sort((a, b) => a - b);
-}
-
 /**
  * Whether the group carries the ticket that was issued. A ticket of this learner must agree in every
  * field. A crashed learner may have issued the same ticket at another version, the only field that the

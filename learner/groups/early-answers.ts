@@ -2,7 +2,7 @@ import type { Death } from '../../shared/broker/dead-letter-watch.js';
 import type { Delivery } from '../../shared/broker/delivery.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
-export type EarlyAnswer = { readonly group: Delivery<ScoredGroup> } | { readonly death: Death };
+type EarlyAnswer = { readonly group: Delivery<ScoredGroup> } | { readonly death: Death };
 
 /** Groups and deaths of attempts that are not in the ticket table yet. */
 export class EarlyAnswers {

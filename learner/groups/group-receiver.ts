@@ -4,7 +4,7 @@ import { isUniform } from '../../shared/rl/advantages.js';
 import { countDroppedGroup, countWastedTokens } from '../../shared/service/telemetry/drops.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import { tokenCount } from '../../shared/wire/rollout-group.js';
+import { tokenCount, versionsIn } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
@@ -26,10 +26,9 @@ import {
   refusalReason,
   type RefusalReason,
   type Verdict,
-  versionsOf,
 } from './check-scored-group.js';
 
-export interface GroupReceiverOptions {
+interface GroupReceiverOptions {
   readonly admission: Admission<ArrivedGroup>;
   readonly tickets: TicketSource;
   readonly unacked: UnackedGroups;
@@ -314,12 +313,12 @@ export class GroupReceiver {
     }
     if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {
       admission.table.skip(order);
-      groupStats.skipped(scored);
+      groupStats.consumed(scored);
       noSignal.skipped(scored);
       tickets.recordResult(scored);
       this.#waste(delivery, 'zero_variance');
     } else {
-      const sampledBy = versionsOf(scored);
+      const sampledBy = versionsIn(scored.group.rollouts);
       const arrival = { arrivedAtVersion: admission.version, arrivedAt: Date.now(), trace };
       const group = { scored, seq, sampledBy, ...arrival };
       admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);

@@ -121,13 +121,8 @@ export class GroupStats {
     this.#isRehearsed = isRehearsed;
   }
 
-  /** Counts a group that was skipped because it has no variance. */
-  skipped(scored: ScoredGroup): void {
-    this.#end({ lengths: fullLengthsOf(scored), usedLengths: lengthsOf(scored) });
-    this.#add(scored);
-  }
-
-  trained(scored: ScoredGroup): void {
+  /** Counts a group that was trained on, or skipped because it has no variance. */
+  consumed(scored: ScoredGroup): void {
     this.#end({ lengths: fullLengthsOf(scored), usedLengths: lengthsOf(scored) });
     this.#add(scored);
   }

@@ -6,13 +6,14 @@ import { probeAdapters, type AdapterKind } from '../../shared/tinker/capability-
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { BadRequest } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import { policyFilesName } from '../../shared/wire/checkpoint-names.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { IdleClock } from '../step/idle-clock.js';
 
 export interface AdapterSourceOptions {
   readonly client: Pick<
     TinkerClient,
-    'downloadAdapter' | 'downloadExternal' | 'locateAdapter' | 'signLink' | 'deleteCheckpoint'
+    'downloadAdapter' | 'downloadExternal' | 'locateAdapter' | 'deleteCheckpoint'
   >;
   readonly run: Pick<TrainingRun, 'saveWeightsExternal'>;
   /** Whether actors get links, which only external weights have. */
@@ -22,7 +23,7 @@ export interface AdapterSourceOptions {
 }
 
 /** A version's adapter from the backend. */
-export interface FetchedAdapter extends DownloadedAdapter {
+interface FetchedAdapter extends DownloadedAdapter {
   /** Of external weights: their path, and a link to them. */
   readonly external?: { readonly path: string; readonly link: SignedLink };
 }
@@ -106,8 +107,7 @@ export class AdapterSource {
 
   #saveExternal(version: number): Promise<string> {
     const { run, idle } = this.options;
-    const name = `policy-${String(version).padStart(6, '0')}-files`;
-    const saved = markHandled(idle.during(run.saveWeightsExternal(name)));
+    const saved = markHandled(idle.during(run.saveWeightsExternal(policyFilesName(version))));
     this.#external.set(version, saved);
     return saved;
   }

@@ -19,7 +19,7 @@ import type { PolicyManifest, PublishedAdapter } from '../../shared/wire/policy-
 import type { Adapters } from '../settings/adapters.js';
 import { AdapterSource, type AdapterSourceOptions } from './adapter-source.js';
 
-export interface AdapterSupplyOptions extends Omit<AdapterSourceOptions, 'asLinks'> {
+interface AdapterSupplyOptions extends Omit<AdapterSourceOptions, 'asLinks'> {
   readonly client: AdapterSourceOptions['client'] & Pick<TinkerClient, 'signLink'>;
   readonly settings: Adapters;
   readonly runName: string;

@@ -19,7 +19,7 @@ const missing = new Counter({
   help: 'Policy versions that were published without a canary, because the backend did not compute its logprobs.',
 });
 
-export interface CanarySourceOptions {
+interface CanarySourceOptions {
   readonly run: Pick<TrainingRun, 'forward'>;
   readonly texts: Canary['texts'];
   readonly temperature: number; // of sampling

@@ -6,7 +6,7 @@ import {
   type PublishedAdapter,
 } from '../../shared/wire/policy-manifest.js';
 
-export interface PublishedVersionsOptions {
+interface PublishedVersionsOptions {
   readonly policy: Pick<PolicyStore, 'isWhole' | 'republish'>;
   /** How many times the run's data in NATS was restored after an outage. */
   readonly restorations: () => number;

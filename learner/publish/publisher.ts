@@ -18,6 +18,7 @@ import type { AdapterKind } from '../../shared/tinker/capability-probe.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { Canary } from '../../shared/wire/canary.js';
+import { policyName } from '../../shared/wire/checkpoint-names.js';
 import type { PolicyManifest, PublishedAdapter } from '../../shared/wire/policy-manifest.js';
 
 const phaseStats = new StatTable<number>([
@@ -35,7 +36,7 @@ const newestPublished = new Gauge({
   help: 'Newest policy version that actors can sample with.',
 });
 
-export interface PublisherOptions {
+interface PublisherOptions {
   readonly broker: Pick<Broker, 'policy' | 'events' | 'actors' | 'restorations'>;
   readonly client: Pick<TinkerClient, 'createSamplingSession' | 'deleteCheckpoint' | 'sampler'>;
   readonly run: Pick<TrainingRun, 'saveWeightsForSampler'>;
@@ -110,7 +111,7 @@ export class Publisher {
   publish(version: number): Promise<void> {
     const { run, idle } = this.#options;
     const startedAt = performance.now();
-    const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
+    const saved = idle.during(run.saveWeightsForSampler(policyName(version)));
     this.#options.adapters.save(version);
     const canary = this.#options.canaries.request(version);
     const published = this.#oneAtATime(async () => {
@@ -330,8 +331,4 @@ export class Publisher {
     const seconds = (performance.now() - startedAt) / 1_000;
     Object.assign(this.#metrics, phaseStats.record(seconds, { phase }));
   }
-}
-
-function padded(version: number): string {
-  return String(version).padStart(6, '0');
 }

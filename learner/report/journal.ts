@@ -98,7 +98,7 @@ export class Journal<Event> {
   }
 }
 
-export interface JournalKind<Event> {
+interface JournalKind<Event> {
   readonly name: string;
   readonly entryOf: (event: Event) => object;
   /** The entry's field that identifies it; it rises along the file. */

@@ -3,7 +3,7 @@ import { Allowance } from '../../shared/broker/allowance.js';
 import type { Backlog } from '../../shared/broker/backlog.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import type { ActorLease } from '../../shared/wire/actor-lease.js';
+import { type ActorLease, actorLivenessMs } from '../../shared/wire/actor-lease.js';
 import { StatTable } from './stat-table.js';
 
 const streamStats = new StatTable<Backlog['streams']['tickets']>([
@@ -59,7 +59,6 @@ const actorStats = new StatTable<readonly ActorLease[]>([
 ]);
 
 const everyMs = 5_000;
-const livenessMs = 10_000; // several renewals
 
 /** When an actor's lease was renewed. */
 interface Renewal {
@@ -120,7 +119,7 @@ export class RunWatch implements Disposable {
       const now = this.now();
       const renewals = leases.map((lease) => this.#renewalOf(lease, now));
       this.#renewals = new Map(renewals.map((renewal) => [renewal.actor, renewal]));
-      const live = leases.filter((_, i) => now - renewals[i]!.noticedAt <= livenessMs);
+      const live = leases.filter((_, i) => now - renewals[i]!.noticedAt <= actorLivenessMs);
       this.#live = live;
       this.#metrics = { ...queueMetrics(backlog), ...actorStats.record(live) };
     } catch (caught) {

@@ -1,5 +1,5 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter } from 'prom-client';
-import { EventLoopLag } from '../../shared/service/telemetry/event-loop-lag.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { StepEvent } from './history.js';
 import type { IdleClock } from '../step/idle-clock.js';
@@ -125,4 +125,21 @@ export function prefixed(prefix: string, values: Readonly<Record<string, number>
   return Object.fromEntries(
     Object.entries(values).map(([name, value]) => [`${prefix}/${name}`, value]),
   );
+}
+
+/** Measures the lag of this process's event loop between two readings. */
+class EventLoopLag {
+  readonly #delays = monitorEventLoopDelay({ resolution: 10 });
+
+  constructor() {
+    this.#delays.enable();
+  }
+
+  /** Returns the lag since the last call, by its names in `metrics.jsonl`, and resets it. */
+  take(): Record<string, number> {
+    const { max } = this.#delays;
+    const p99 = this.#delays.percentile(99);
+    this.#delays.reset();
+    return { 'eventloop_lag_seconds/p99': p99 / 1e9, 'eventloop_lag_seconds/max': max / 1e9 };
+  }
 }

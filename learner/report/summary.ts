@@ -9,7 +9,7 @@ import type { Divergence } from '../stop/divergence-watch.js';
 import type { NoSignalStreak } from '../stop/no-signal-watch.js';
 
 /** Why a run ended, or paused. */
-export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | 'no_signal';
+type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | 'no_signal';
 
 /** The result of training on examples. */
 export interface SupervisedResult {

@@ -92,7 +92,7 @@ export interface SessionParts {
 }
 
 /** State that the session has created and its parts share. */
-export interface SessionState {
+interface SessionState {
   readonly checkpoints: CheckpointStore;
   readonly ticketsSoFar: number; // published by earlier sessions, of either split
   readonly ids: TicketIds; // of the run's tickets
@@ -160,45 +160,7 @@ export function makeParts(
     leaseSeconds: settings.leaseSeconds,
     usualBefore: opened.usualHoldSeconds,
   });
-  const audit = new ActorAudit({
-    share: settings.auditShare,
-    seed: config.seed,
-    limits: auditLimits(settings),
-    emit: (event) => broker.events.emit(event),
-    now: () => performance.now(),
-    log,
-  });
-  const certificates = new Certificates();
-  const selection = new SelectionAudit({
-    ...selectionLimits(settings),
-    seed: config.seed,
-    vocabSize: options.vocabSize,
-    trainer: settings.trainerClass,
-    isAdapterRounded: settings.adapterDtype === 'bf16',
-    maxStepsOffPolicy,
-    audit,
-    emit: (event) => broker.events.emit(event),
-    log,
-  });
-  const { name: baseModel } = config.model;
-  // Without a sampler the backend keeps a version's weights only if it is asked to.
-  const retained =
-    client.samples(baseModel) === 'no' && settings.auditVersionShare > 0
-      ? new RetainedVersion({ client, model: { baseModel, ...config.lora }, log })
-      : undefined;
-  const versionAudit = new VersionAudit({
-    client,
-    retained,
-    share: settings.auditVersionShare,
-    seed: config.seed,
-    temperature: config.sampling.temperature,
-    trainer: settings.trainerClass,
-    isAdapterRounded: settings.adapterDtype === 'bf16',
-    onDeceit: (actor, gap, bound, at) =>
-      audit.convict({ actor, gap, bound, groups: 2, why: 'version' }, at),
-    selection,
-    log,
-  });
+  const { audit, certificates, retained, versionAudit, selection } = makeAudits(options);
   const adapters = new AdapterSupply({
     client,
     run,
@@ -307,4 +269,50 @@ export function makeParts(
     receiver,
     learningRates,
   };
+}
+
+/** What checks that actors sample with the versions that they name. */
+function makeAudits({ settings, config, vocabSize, broker, client, log }: SessionOptions) {
+  const { seed, maxStepsOffPolicy } = config;
+  const emit: Broker['events']['emit'] = (event) => broker.events.emit(event);
+  const isAdapterRounded = settings.adapterDtype === 'bf16';
+  const audit = new ActorAudit({
+    share: settings.auditShare,
+    seed,
+    limits: auditLimits(settings),
+    emit,
+    now: () => performance.now(),
+    log,
+  });
+  const selection = new SelectionAudit({
+    ...selectionLimits(settings),
+    seed,
+    vocabSize,
+    trainer: settings.trainerClass,
+    isAdapterRounded,
+    maxStepsOffPolicy,
+    audit,
+    emit,
+    log,
+  });
+  const { name: baseModel } = config.model;
+  // Without a sampler the backend keeps a version's weights only if it is asked to.
+  const retained =
+    client.samples(baseModel) === 'no' && settings.auditVersionShare > 0
+      ? new RetainedVersion({ client, model: { baseModel, ...config.lora }, log })
+      : undefined;
+  const versionAudit = new VersionAudit({
+    client,
+    retained,
+    share: settings.auditVersionShare,
+    seed,
+    temperature: config.sampling.temperature,
+    trainer: settings.trainerClass,
+    isAdapterRounded,
+    onDeceit: (actor, gap, bound, at) =>
+      audit.convict({ actor, gap, bound, groups: 2, why: 'version' }, at),
+    selection,
+    log,
+  });
+  return { audit, certificates: new Certificates(), retained, versionAudit, selection };
 }

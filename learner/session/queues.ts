@@ -92,7 +92,7 @@ export class SessionQueues {
           unacked: () => 0,
           holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {
-            evaluator.recordDeath(ticketId, 'it was lost: no queue had it');
+            evaluator.recordDeath(ticketId, 'no queue has it, nor a dead letter');
           },
           onOverdue: ({ ticketId }) => {
             countDroppedGroup('actor', 'overdue');

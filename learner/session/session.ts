@@ -143,7 +143,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   using _upkeep = keepUp({ ...options, ...parts, onCheck: () => recordBill(bill()) });
   queues.watchDeaths(evaluator);
   queues.handleEvaluations(evaluator);
-  // Beside training, so that the first step does not wait for it. Later weights are not what the run began with.
+  // Beside training, so that the first step does not wait for it. Only at step 0: a resumed run has other weights.
   const first = past.first ?? (step === 0 ? evaluate() : undefined);
   const before = scope.track(Promise.resolve(first));
   const ending = stop.aborted ? { reason: 'stopped' as const } : await train();

@@ -53,7 +53,7 @@ export function openTicketWatch(
       return otherwise;
     };
   let warnedAt = -Infinity;
-  const watch = new TicketWatch({
+  return new TicketWatch({
     awaited: watched.awaited,
     isFinished: watched.isFinished,
     poll: () => broker.tickets.poll(split).catch(orElse(undefined)),
@@ -89,7 +89,6 @@ export function openTicketWatch(
       limitSeconds.set({ split }, holdTimes.limit);
     },
   });
-  return watch;
 }
 
 /** Polls the tickets regularly until `signal` aborts. */

@@ -25,7 +25,7 @@ export interface MinibatchBackend {
   forward: MinibatchBackend['forwardBackward'];
 }
 
-export interface MinibatchBackends {
+interface MinibatchBackends {
   readonly run: MinibatchBackend;
   /** A run that is never trained, so that it is the base model; defined only with a KL penalty. */
   readonly base: Pick<MinibatchBackend, 'forward'> | undefined;
@@ -34,7 +34,7 @@ export interface MinibatchBackends {
 export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correction'>;
 
 /** A minibatch that is ready to send. */
-export interface PreparedMinibatch {
+interface PreparedMinibatch {
   readonly data: readonly Datum[]; // one per rollout
   readonly rollouts: readonly PassedRollout[];
   /**
@@ -48,7 +48,7 @@ export interface PreparedMinibatch {
 }
 
 /** How strongly a rollout pulls on the weights: the sum over its tokens of |d loss / d logprob|. */
-export interface Pull {
+interface Pull {
   readonly actual: number;
   readonly onPolicy: number; // as if its claims were the logprobs of the policy in training
 }

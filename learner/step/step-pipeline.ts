@@ -170,7 +170,7 @@ export class StepPipeline {
       },
       (caught: unknown) => {
         if (!(caught instanceof VersionNotFinite)) throw caught;
-        this.#stopConditions.refuse(step, caught.message);
+        this.#stopConditions.giveUp(step, caught.message);
       },
     );
     await Promise.all([becomesVisible, before.published]);
@@ -240,7 +240,7 @@ export class StepPipeline {
     this.#exportLag();
     account.mask(masked);
     for (const { group } of trained) {
-      groupStats.trained(group.scored);
+      groupStats.consumed(group.scored);
       account.train(group.seq);
       tickets.recordResult(group.scored);
     }

@@ -1,3 +1,4 @@
+import { mostUnconfirmedSteps } from '../../shared/rl/capacity.js';
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { Admission } from '../groups/admission.js';
@@ -29,7 +30,7 @@ export interface TrainingLoop {
   run(stop: AbortSignal): Promise<RunEnding | undefined>;
 }
 
-export interface TrainingOptions extends CollectedStepOptions, Watches, StepPipelineOptions {
+interface TrainingOptions extends CollectedStepOptions, Watches, StepPipelineOptions {
   readonly admission: Admission<ArrivedGroup>;
   readonly changes: Changes;
   readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined' | 'signal' | 'reason'>;
@@ -73,8 +74,8 @@ export class Training implements TrainingLoop {
     this.#pipeline.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
-      // Two queued steps keep the backend busy; more would only add to the work that a failure loses.
-      const minibatch = admission.unconfirmedSteps < 2 ? admission.cut() : undefined;
+      const isBehind = admission.unconfirmedSteps >= mostUnconfirmedSteps;
+      const minibatch = isBehind ? undefined : admission.cut();
       if (minibatch === undefined) {
         idle.waitFor(this.#idleCause());
         await changes.next(until);

@@ -51,7 +51,7 @@ const firstProbe: Probe = {
   rollouts: [{ tokens: Int32Array.of(1, 0) }],
 };
 
-export interface BrokenPolicyOptions {
+interface BrokenPolicyOptions {
   readonly groupsPerBatch: number;
   /** The first version of this session; dead letters of earlier sessions are read again and must not count. */
   readonly firstVersion: number;

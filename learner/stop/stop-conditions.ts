@@ -57,7 +57,7 @@ export class StopConditions {
   }
 
   /** Gives up because the weights of a step cannot be used, so no further step can be trained on them. */
-  refuse(step: number, reason: string): void {
+  giveUp(step: number, reason: string): void {
     this.#watches.log.warn({ step, reason }, 'training diverged');
     this.#divergence ??= { step, reason };
     this.#byStep.abort();

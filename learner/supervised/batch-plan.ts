@@ -13,7 +13,7 @@ import type { FittedConfig } from '../config.js';
 import { batchOf } from '../settings/supervised.js';
 import { EpochOrder } from '../tickets/epoch-order.js';
 
-export interface BatchPlanOptions {
+interface BatchPlanOptions {
   readonly examples: Examples;
   readonly leftOutShare?: number; // about this part of them is left out; 0
   readonly batch: NonNullable<RunConfig['supervised']>['batch'];
@@ -99,7 +99,7 @@ export class BatchPlan {
 }
 
 /** What a run on examples trains on. */
-export interface SupervisedPlan {
+interface SupervisedPlan {
   readonly plan: BatchPlan;
   readonly heldOut: readonly Example[];
   readonly digest: string; // of the examples

@@ -66,7 +66,7 @@ export function nll({ negativeLogprob, tokens }: PassedExamples): number {
 }
 
 /** The numbers of a supervised step, of the weights before its update. */
-export interface SupervisedStep {
+interface SupervisedStep {
   readonly trained: PassedExamples;
   readonly heldOut: PassedExamples | undefined; // if they were measured before this step
   readonly epochs: number; // with this step

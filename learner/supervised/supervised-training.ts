@@ -1,6 +1,7 @@
 import { Counter } from 'prom-client';
 import type { Changes } from '../../shared/base/changes.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
+import { mostUnconfirmedSteps } from '../../shared/rl/capacity.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Example } from '../../shared/tasks/examples/example.js';
@@ -120,8 +121,7 @@ export class SupervisedTraining implements TrainingLoop {
     const until = AbortSignal.any([stop, scope.signal, this.#over.signal]);
     this.#events.start();
     while (!until.aborted && !this.#isComplete) {
-      // Two queued steps keep the backend busy; more would only add to the work that a failure loses.
-      if (this.#unconfirmed < 2) this.#take(this.#send());
+      if (this.#unconfirmed < mostUnconfirmedSteps) this.#take(this.#send());
       else await changes.next(until);
     }
     await this.#newest;

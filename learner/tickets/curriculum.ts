@@ -5,7 +5,7 @@ import { type Difficulties, DifficultyMix, type DifficultyResults } from './diff
 import { EpochOrder } from './epoch-order.js';
 
 /** A problem, by its index, and its results so far. */
-export type TriedProblem = readonly [problem: number, rollouts: number, correct: number];
+type TriedProblem = readonly [problem: number, rollouts: number, correct: number];
 
 /** Maximum number of remembered problems: more than a run replays between two checkpoints. */
 const maxRemembered = 4_096;

@@ -36,8 +36,9 @@ export type DifficultyResults = readonly (readonly [
 ])[];
 
 /**
- * The problems of a difficulty in a random order. Its positions are those of all tickets of the run, most of which have
- * other problems: so of as many tickets of the run as it has problems none has the same one twice, but some have none.
+ * The problems of a difficulty in a random order. A position is a ticket's place in the whole run, not among the tickets of
+ * this difficulty. So no problem comes twice before the run has issued as many tickets as there are problems here, and some
+ * problems are left out meanwhile.
  */
 class DifficultyOrder {
   readonly #order: EpochOrder;

@@ -1,4 +1,4 @@
-export interface HoldLimits {
+interface HoldLimits {
   /** A limit set by the user, in seconds; undefined: the limit follows the measured hold times. */
   readonly fixedSeconds?: number | undefined;
   /** Seconds after which the ticket of a dead actor goes to another actor. */

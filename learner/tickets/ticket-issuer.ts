@@ -20,7 +20,7 @@ const ticketDemand = new Gauge({
   help: 'Groups that actors could be sampling: unanswered tickets, and those that could be issued besides.',
 });
 
-export interface IssuerOptions<Group> {
+interface IssuerOptions<Group> {
   readonly admission: Admission<Group>;
   readonly tickets: TicketSource;
   readonly receiver: Pick<GroupReceiver, 'claim' | 'isAnswered'>;
@@ -62,7 +62,7 @@ export async function issueTickets<Group>(
     // The answer may be here already: to a ticket of a crashed learner, or a late one to a withdrawn first attempt.
     if (!receiver.isAnswered(order, attempt)) {
       const ticket = tickets.ticketAt(order, attempt, issuedAtVersion);
-      if (!(await isPublished(publish(ticket, signal), signal))) return;
+      if (!(await publishedUnlessAborted(publish(ticket, signal), signal))) return;
     }
     const replaced = admission.issue();
     if (replaced !== undefined) onReplaced(replaced);
@@ -71,7 +71,10 @@ export async function issueTickets<Group>(
 }
 
 /** @returns false if `signal` aborted first; the stream may or may not have the ticket. */
-async function isPublished(publishing: Promise<void>, signal: AbortSignal): Promise<boolean> {
+async function publishedUnlessAborted(
+  publishing: Promise<void>,
+  signal: AbortSignal,
+): Promise<boolean> {
   try {
     await publishing;
     return true;
@@ -103,7 +106,7 @@ export const atOnce: Pace = {
   reset: () => undefined,
 };
 
-export interface JustInTimeOptions {
+interface JustInTimeOptions {
   /** Tickets that may wait for an actor. */
   readonly ahead: number;
   /** Reads the queue; undefined if it cannot be read, and then the law and the limiter alone decide. */
@@ -144,7 +147,7 @@ export class JustInTime implements Pace {
 }
 
 /** What the pace of training tickets follows from. */
-export interface PaceOptions {
+interface PaceOptions {
   readonly broker: Pick<Broker, 'tickets'>;
   readonly settings: { readonly ticketsAhead?: number | undefined };
   readonly config: Pick<RunConfig, 'maxStepsOffPolicy' | 'sampleLag' | 'groupsPerBatch'>;

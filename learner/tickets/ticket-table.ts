@@ -1,7 +1,7 @@
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 
 /** State of an outstanding ticket. */
-export type TicketState =
+type TicketState =
   | 'issued' // with the actors or the reward service
   | 'arrived' // its scored group waits to be trained on
   | 'retry' // its group was too old, overdue or refused; a second attempt is about to be issued

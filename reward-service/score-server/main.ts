@@ -18,7 +18,7 @@ export async function main(argv: readonly string[], env: Environment): Promise<v
     const judge = createTextJudge(spec, await openTask(spec).load());
 
     await using health = await serveHealth(healthHost, healthPort, () =>
-      signal.aborted ? { isReady: false, reason: 'shutting down' } : { isReady: true },
+      signal.aborted ? 'shutting down' : undefined,
     );
     await using scores = await serveScores({
       host: httpHost,

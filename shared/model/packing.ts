@@ -8,7 +8,7 @@ export interface Packable {
 }
 
 /** One sequence's own part of a row. */
-export interface Segment {
+interface Segment {
   readonly sequence: number; // its index
   readonly offset: number; // where its own part begins in the row
   readonly length: number; // of this part, after the shared prefix

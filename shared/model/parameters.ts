@@ -25,7 +25,7 @@ export function parameterShapes(config: ModelConfig): Map<string, readonly numbe
 }
 
 /** A linear map inside each layer: the modules that LoRA adapts. */
-export interface LinearModule {
+interface LinearModule {
   readonly module: string; // as in `model.layers.0.<module>.weight`
   readonly group: 'attn' | 'mlp';
   readonly out: number;

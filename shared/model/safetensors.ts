@@ -16,7 +16,7 @@ export interface TensorPlace {
 }
 
 /** A tensor's bytes, in C order and little-endian. */
-export interface TensorEntry extends Pick<TensorPlace, 'dtype' | 'dims'> {
+interface TensorEntry extends Pick<TensorPlace, 'dtype' | 'dims'> {
   readonly bytes: Uint8Array;
 }
 

@@ -7,7 +7,7 @@ import { head, transformer } from './transformer.js';
 import type { WeightSource } from './weight-source.js';
 
 /** The layout of sequences in the rows of a batch. */
-export type Layout =
+type Layout =
   | 'plain' // one sequence a row, from its start
   | 'packed'; // several per row, separated by `attention_bias`
 

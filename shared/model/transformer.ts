@@ -7,7 +7,7 @@ import { rotaryWaves } from './rotary.js';
 import type { TokenDims } from './causal-attention.js';
 import type { Weights } from './weight-source.js';
 
-export interface TransformerInputs {
+interface TransformerInputs {
   readonly weights: Weights;
   readonly lora: LoraValues | undefined;
   readonly tokens: Value; // [rows] int64

@@ -4,7 +4,7 @@ interface Waiter<Result> {
 }
 
 /** Whether `item` can be sampled together with the items of `wave`, which is not empty. */
-export type JoinsWave<Item> = (item: Item, wave: readonly Item[]) => boolean;
+type JoinsWave<Item> = (item: Item, wave: readonly Item[]) => boolean;
 
 /**
  * The items of the next wave: the first of the queue, and each later item that may join those already

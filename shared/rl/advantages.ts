@@ -2,7 +2,7 @@ import { mean, sum } from '../base/statistics.js';
 import type { AdvantageKind, ExtraTerms, Normalization } from './objective.js';
 
 /** The kinds that depend on a single group. */
-export type GroupAdvantageKind = Exclude<AdvantageKind, 'batch_std'>;
+type GroupAdvantageKind = Exclude<AdvantageKind, 'batch_std'>;
 
 /**
  * The advantages of a batch, group by group. `batch_std` divides the centred rewards of all groups by
@@ -112,7 +112,7 @@ export function lengthPenalty(
   return excess === 0 ? 0 : (-weight * excess) / (maxTokens - freeTokens);
 }
 
-export interface NormalizationContext {
+interface NormalizationContext {
   /** Number of minibatches per optimizer step. */
   readonly numMinibatches: number;
   /** Maximum answer length in tokens. */

@@ -60,7 +60,7 @@ export interface CanaryComparison {
 }
 
 /** What an earlier version gives the tokens of a canary. */
-export interface EarlierScores {
+interface EarlierScores {
   readonly version: number;
   readonly logprobs: Float32Array; // [n], the trainer's
 }

@@ -1,4 +1,4 @@
-export interface CapacityState {
+interface CapacityState {
   readonly groupsPerBatch: number;
   readonly maxStepsOffPolicy: number;
   /** The version that the confirmed steps have produced. */
@@ -34,6 +34,12 @@ export function ticketRoom(state: CapacityState): number {
   const steps = Math.max(0, Math.min(stepsInTime, state.stepsLeft));
   return Math.max(0, steps * state.groupsPerBatch - state.outstanding);
 }
+
+/**
+ * Steps that may be sent to the backend and not confirmed. Two keep it busy; more would only add to the work that a failure
+ * loses.
+ */
+export const mostUnconfirmedSteps = 2;
 
 /** The ticket queue at one moment. */
 export interface TicketDemand {
@@ -122,7 +128,7 @@ export interface AdaptiveBound {
 }
 
 /** What a step has recorded about its data; undefined for a step without tokens. */
-export interface StepAge {
+interface StepAge {
   readonly essRatio: number | undefined; // effective sample size as a share of the tokens
   readonly staleness: number | undefined; // mean of its groups, in steps
 }

@@ -17,7 +17,7 @@ export function withoutLoss(data: readonly Datum[], carrier: Carrier): Datum[] {
 }
 
 /** Data of a carrier with the gradient of another loss. */
-export interface CarriedLoss {
+interface CarriedLoss {
   readonly data: readonly Datum[];
   readonly lossSum: number; // of the loss that is carried
 }

@@ -1,7 +1,7 @@
 import type { TokenPairs } from './off-policy.js';
 
 /** A rollout as its actor reports it; each array has one entry per token. */
-export interface ClaimedRollout {
+interface ClaimedRollout {
   readonly tokens: ArrayLike<number>; // [T]
   readonly behaviorLogprobs: ArrayLike<number>; // [T] as claimed by the actor
   readonly versions: readonly (readonly [version: number, count: number])[]; // cover T tokens

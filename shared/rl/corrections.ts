@@ -2,7 +2,7 @@ import type { Correction } from './objective.js';
 import { mean, sum } from '../base/statistics.js';
 
 /** One rollout, each array [T]. */
-export interface UncorrectedTokens {
+interface UncorrectedTokens {
   readonly behavior: ArrayLike<number>; // logprobs of the policy that sampled
   readonly proximal: ArrayLike<number>; // logprobs of the policy at the start of the step
   readonly advantages: ArrayLike<number>;
@@ -63,7 +63,7 @@ export function needsProximal({ weights, mask }: Correction): boolean {
   return weights.kind !== 'none' || mask.kind !== 'none';
 }
 
-export type WeightKind = 'token' | 'sequence';
+type WeightKind = 'token' | 'sequence';
 
 /**
  * ln(π_proximal / π_behavior) of each token, clamped to ±20 as in verl, so that one broken token cannot
@@ -126,14 +126,14 @@ function clampLogRatio(logRatio: number): number {
 }
 
 /** The bounds of a mask on an importance ratio, inclusive. */
-export interface MaskBounds {
+interface MaskBounds {
   readonly low: number;
   readonly high: number;
 }
-export type MaskKind = 'icepop' | 'sequence' | 'geometric';
+type MaskKind = 'icepop' | 'sequence' | 'geometric';
 
 /** [T] -1: masked, ratio below the bounds; 1: masked, above them; 0: kept. */
-export type MaskSides = Int8Array;
+type MaskSides = Int8Array;
 
 /**
  * Masks tokens that are too far off-policy to learn from, by the log-ratios of one rollout.

@@ -52,7 +52,7 @@ export function rewardsOfMajority(actors: readonly ActorReward[]): {
 }
 
 /** The health measurements of one step. */
-export interface StepHealth {
+interface StepHealth {
   /** kl_sample_train_v2 of most actors, nats per token; not finite if logprobs are not finite. */
   readonly kl: number;
   /** Mean reward of the step's rollouts, without the half of the actors that earned the least. */
@@ -71,7 +71,7 @@ export interface DivergenceLimits {
 }
 
 /** The state kept between steps. */
-export interface Health {
+interface Health {
   readonly rewards: readonly number[]; // of the last steps, at most `patience`
   readonly lowerRewards: readonly number[]; // of the same steps
   readonly bestReward: number; // the best average of `lowerRewards`

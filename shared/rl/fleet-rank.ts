@@ -8,7 +8,7 @@ export interface AgedGroup {
 }
 
 /** The comparison of an actor's groups with those of the others in one step. */
-export interface FleetRank {
+interface FleetRank {
   /** Logarithm of an e-value, whose expectation is at most 1 for an actor like the others. */
   readonly evidence: number;
   /** For each of its groups, the gap as a multiple of the others' gap at the same ages. */

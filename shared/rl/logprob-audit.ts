@@ -20,7 +20,7 @@ export interface AuditLimits {
 }
 
 /** An actor whose logprobs are not those of the policy version that it names. */
-export interface Outsider {
+interface Outsider {
   readonly actor: string;
   readonly gap: number; // nats per token, the median of its newest groups
   readonly bound: number; // that the gap exceeded

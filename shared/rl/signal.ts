@@ -64,7 +64,7 @@ export function withStepGroups(
 }
 
 /** A difficulty: the number of its problems, and the counts of its groups if it has any. */
-export interface DifficultySignal {
+interface DifficultySignal {
   readonly problems: number;
   readonly counts: GroupsWithSignal | undefined;
 }

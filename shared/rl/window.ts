@@ -13,7 +13,7 @@ export interface WindowTicket {
 export type WindowPolicy = 'wait' | 'drop' | 'tokens';
 
 /** The state of the learner when it needs a minibatch. */
-export interface StepState {
+interface StepState {
   readonly version: number; // of the weights that the step in progress trains
   readonly taken: number; // groups that this step already has
   readonly groupsPerBatch: number;

@@ -22,7 +22,7 @@ export interface Reply {
   readonly body: Uint8Array | string;
 }
 
-export interface HttpServerOptions {
+interface HttpServerOptions {
   readonly host: string;
   readonly port: number; // 0: any free one
   /** The server's name and port flag, for the error if the address cannot be bound. */

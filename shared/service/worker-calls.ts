@@ -27,7 +27,7 @@ interface CarriedError {
   readonly stack: string;
 }
 
-export interface WorkerOptions<Event> {
+interface WorkerOptions<Event> {
   readonly name?: string; // for errors; by default the path of its script
   readonly onEvent?: (event: Event) => void;
 }
@@ -152,7 +152,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
 }
 
 /** The thread's own side of {@link WorkerCalls}. */
-export interface CallServer<Event> {
+interface CallServer<Event> {
   /** Receives every request that has arrived, without returning to the event loop. */
   drain(): void;
   emit(event: Event): void;

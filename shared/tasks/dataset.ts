@@ -41,7 +41,7 @@ export function datasetOf<Problem extends TaskProblem>(
 }
 
 /** How rows are split, and how they are named in an error. */
-export interface SplitOptions<Problem> {
+interface SplitOptions<Problem> {
   readonly source: string;
   readonly testSize: number;
   readonly seed: number;

@@ -116,7 +116,7 @@ export type Styles<Template> = Readonly<
 >;
 
 export const promptLanguages = ['en', 'zh'] as const;
-export type PromptLanguage = (typeof promptLanguages)[number];
+type PromptLanguage = (typeof promptLanguages)[number];
 
 /**
  * The template that `--prompt-style` names: one of the task's own, or the user's file.

@@ -14,13 +14,13 @@ import { Scorer } from '../../shared/model/scorer.js';
 import { roundedAdapterBand } from '../../shared/rl/canary.js';
 import { canaryDigest, type Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { tinyModel } from '../support/tiny-model.js';
+import { never } from '../support/waiting.js';
 import { adapterOf, manifestWithAdapter } from './adapters.js';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-const never = new AbortController().signal;
 const texts: Canary['texts'] = [
   Int32Array.of(3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14),
   Int32Array.of(14, 3, 3, 8, 9, 5, 4, 6, 10, 11, 7, 12),

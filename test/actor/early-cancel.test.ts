@@ -3,8 +3,8 @@ import { getEventListeners } from 'node:events';
 import { describe, it } from 'node:test';
 import { EarlyCancel, GroupStale, TicketEnded } from '../../actor/early-cancel.js';
 import { ticket } from '../support/messages.js';
+import { never } from '../support/waiting.js';
 
-const never = new AbortController().signal;
 const fifth = ticket({ order: 5 });
 
 describe('work on a ticket, when a version is published', () => {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { EventEmitter, on } from 'node:events';
 import { after, describe, it } from 'node:test';
-import { pino } from 'pino';
 import { register } from 'prom-client';
 import { TicketEnded } from '../../actor/early-cancel.js';
 import type { CanaryCheck } from '../../actor/canary-check.js';
@@ -12,10 +11,9 @@ import { AdapterAwaited } from '../../shared/run/adapters/adapter-loader.js';
 import { WeightsNotFinite } from '../../shared/model/lora.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { until } from '../support/broker.js';
+import { silent } from '../support/log.js';
+import { never, until } from '../support/waiting.js';
 import { manifest } from './values.js';
-
-const log = pino({ level: 'silent' });
 
 /** A follower of versions that the test publishes, and what it asked the sampler to do. */
 function followed(
@@ -29,7 +27,7 @@ function followed(
   const calls: string[] = [];
   const admitted: number[] = [];
   const policies = new PolicyFollower({
-    log,
+    log: silent,
     retryDelayMs: 1,
     refusedDelayMs,
     store: {
@@ -67,8 +65,6 @@ function followed(
   };
   return { policies, publish, republish, quietly, calls, admitted, following };
 }
-
-const never = new AbortController().signal;
 
 describe('following the policy', () => {
   it('the follower waits until the newest version is new enough', async () => {
@@ -150,14 +146,14 @@ describe('following the policy', () => {
     });
     republish(manifest(0, { adapterOnRequest: true }));
     while (!policies.awaitsAdapter) await new Promise(setImmediate);
-    assert.equal(policies.refusal, 'version 0 comes without its adapter');
+    assert.equal(policies.whyNotLoaded, 'version 0 comes without its adapter');
     assert.equal(policies.version, undefined);
     for (let i = 0; i < 10; i++) await new Promise(setImmediate);
     assert.equal(asked, 1); // it waits for news instead of asking again
     republish(manifest(0, { adapter: contents, publishedAt: 1 }));
     using hold = await policies.holdAtLeast(0, never);
     assert.deepEqual(hold.manifest.adapter, contents);
-    assert.deepEqual([policies.awaitsAdapter, policies.refusal], [false, undefined]);
+    assert.deepEqual([policies.awaitsAdapter, policies.whyNotLoaded], [false, undefined]);
     assert.equal(
       await Promise.race([following, Promise.resolve('still following')]),
       'still following',
@@ -181,7 +177,7 @@ describe('following the policy', () => {
     await new Promise(setImmediate);
     await new Promise(setImmediate);
     assert.equal(policies.version, 0);
-    assert.match(policies.refusal!, /^policy version 1 is refused: element 0 is NaN$/);
+    assert.match(policies.whyNotLoaded!, /^policy version 1 is refused: element 0 is NaN$/);
     using _stillUsed = await policies.holdAtLeast(0, never);
     await assert.rejects(policies.holdExactly(1, never), /element 0 is NaN/);
     publish(2);
@@ -190,7 +186,7 @@ describe('following the policy', () => {
     publish(3);
     using hold = await policies.holdAtLeast(3, never);
     assert.equal(hold.manifest.version, 3);
-    assert.equal(policies.refusal, undefined);
+    assert.equal(policies.whyNotLoaded, undefined);
     assert.deepEqual(calls, ['load 0', 'load 1', 'load 1', 'load 2', 'load 3']);
     assert.deepEqual(
       [await refused('not_finite'), await refused('damaged')],
@@ -246,7 +242,7 @@ describe('a version without a canary, for an actor that requires one', { timeout
     publish(1);
     await until(async () => policies.version !== 0 || (await count()) >= before + 2);
     assert.match(
-      policies.refusal!,
+      policies.whyNotLoaded!,
       /^policy version 1 is refused: it was published without a canary/,
     );
     assert.deepEqual([policies.version, policies.refused], [0, undefined]);
@@ -318,7 +314,7 @@ describe('a version whose canary the sampler does not reproduce', () => {
       place: 7,
     });
     assert.equal(await count(), before + attempts);
-    assert.match(policies.refusal!, /^policy version 1 is refused: token 3 is off by 0.5$/);
+    assert.match(policies.whyNotLoaded!, /^policy version 1 is refused: token 3 is off by 0.5$/);
     const again = policies.trusted(never);
     publish(2);
     assert.equal((await again).aborted, false);

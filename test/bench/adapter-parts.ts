@@ -17,8 +17,8 @@ import { encodeSafetensors, type Tensor } from '../../shared/model/safetensors.j
 import { AdapterLoader } from '../../shared/run/adapters/adapter-loader.js';
 import { AllowedSources } from '../../shared/run/adapters/allowed-sources.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import { silent } from '../support/broker.js';
 import { FileServer } from '../support/file-server.js';
+import { silent } from '../support/log.js';
 import { runConfig } from '../support/messages.js';
 import { serveCalls } from './bench-process.js';
 

@@ -17,7 +17,7 @@ import { fitToModel } from '../../shared/run/hyperparameters.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import { openTask, taskSpec } from '../../shared/tasks/registry.js';
 import type { Canary } from '../../shared/wire/canary.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 
 /** The embedded model with the task and the settings of `npm start`. */
 export async function embeddedSetting() {

@@ -6,8 +6,8 @@ import { createRandom } from '../../shared/base/random.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { groupRequest, openEngine } from '../actor/sampler/engine-values.js';
-import { silent } from '../support/broker.js';
 import { twinVocabulary } from '../support/engine-twin.js';
+import { silent } from '../support/log.js';
 import { VllmTwin } from '../support/vllm-twin.js';
 import type { Figure } from './main.js';
 
@@ -46,7 +46,7 @@ export async function benchEngine(): Promise<Figure[]> {
     const startedAt = performance.now();
     news.emit('manifest', manifest);
     using _hold = await policies.holdAtLeast(version, stop.signal);
-    const wasRefused = policies.refusal !== undefined;
+    const wasRefused = policies.whyNotLoaded !== undefined;
     await sampler.sample(one, { version, adoptsNewer: false }, stop.signal);
     seconds.push((performance.now() - startedAt) / 1_000);
     if (wasRefused) failed++;

@@ -39,7 +39,7 @@ import type { Rollout } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { TicketKey } from '../../shared/wire/ledger.js';
 import { messageIdOf, TicketIds } from '../../shared/wire/ticket-ids.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { rolloutGroup, runConfig } from '../support/messages.js';
 import { serveCalls } from './bench-process.js';
 

@@ -1,7 +1,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pino } from 'pino';
 import { EngineSampler } from '../../actor/sampler/engine-sampler.js';
 import { TinkerEngine } from '../../actor/sampler/tinker-engine.js';
 import { startLocalBackend } from '../../local-backend/local-backend.js';
@@ -9,12 +8,12 @@ import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { manifest, unproven } from '../actor/values.js';
+import { silent } from '../support/log.js';
 import type { Figure } from './main.js';
 
 const [groups, inFlight, groupSize] = [64, 8, 16];
 const apiKey = 'tml-bench-key';
 const modelName = 'base';
-const log = pino({ level: 'silent' });
 const { signal } = new AbortController();
 
 /**
@@ -38,17 +37,17 @@ async function countPolls(pollMs: number, isShared: boolean) {
   const folder = await mkdtemp(join(tmpdir(), 'offbeat-polls-'));
   await using backend = await startLocalBackend({
     ...{ host: '127.0.0.1', port: 0, apiKey, modelDir: embeddedModelPath, modelName },
-    ...{ checkpointDir: folder, threads: 2, pollMs, log },
+    ...{ checkpointDir: folder, threads: 2, pollMs, log: silent },
   });
   const tokenizer = await loadTokenizer(await checkModelDirectory(embeddedModelPath));
   const traffic = new Traffic(isShared);
-  const where = { baseUrl: backend.url, apiKey, log, signal };
+  const where = { baseUrl: backend.url, apiKey, log: silent, signal };
   await using learner = await TinkerClient.connect(where);
   const run = await learner.createLoraModel({ baseModel: modelName, rank: 8 });
   const samplerPath = await run.saveWeightsForSampler('bench');
   const samplingSessionId = await learner.createSamplingSession(samplerPath);
   const engine = await TinkerEngine.connect({ ...where, modelName, fetch: traffic.fetch });
-  const settings = { tokenizer, concurrency: inFlight, segmentTokens: 0, log };
+  const settings = { tokenizer, concurrency: inFlight, segmentTokens: 0, log: silent };
   await using sampler = new EngineSampler(engine, settings);
   await sampler.load(manifest(0, { samplerPath, samplingSessionId }), unproven, signal);
   traffic.reset();

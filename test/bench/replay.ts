@@ -14,7 +14,7 @@ import type { AuditedVersion } from '../../learner/audit/version-audit.js';
 import type { Certificate } from '../../shared/wire/canary.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { adam, baseModel, datum } from '../compat/tuft/scene.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { ticket } from '../support/messages.js';
 import { embeddedSetting } from './canary-policies.js';
 import type { Figure } from './main.js';

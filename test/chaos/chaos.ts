@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createRandom } from '../../shared/base/random.js';
-import { until } from '../support/broker.js';
+import { until } from '../support/waiting.js';
 import { finish, type Outcome } from './finish.js';
 import { attackPlan, nameOf, processPlan, strike, type Aftermath, type Mishap } from './mishaps.js';
 import { shapeOf } from './shape.js';

@@ -10,7 +10,7 @@ import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-
 import { Scorer } from '../../shared/model/scorer.js';
 import { adapterOf } from '../actor/adapters.js';
 import { groupRequest, openEngine } from '../actor/sampler/engine-values.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { serveModel } from '../support/model-twin.js';
 import { shapeOf } from './shape.js';
 

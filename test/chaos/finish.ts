@@ -4,7 +4,7 @@ import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { orderOf } from '../../shared/base/ticket-name.js';
-import { until } from '../support/broker.js';
+import { until } from '../support/waiting.js';
 import { audit, type Audit } from './audit.js';
 import { auditEvals } from './audit-evals.js';
 import { auditFiles } from './audit-files.js';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { gate } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
+import { gate } from '../support/waiting.js';
 
 /** A service that is restarted whenever it ends, like a pod, until it is released. */
 export class Kept {

@@ -8,8 +8,8 @@ import { decode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
-import { until } from '../support/broker.js';
 import { runAlteredActor } from '../support/altered-actor.js';
+import { until } from '../support/waiting.js';
 import type { Aftermath } from './mishaps.js';
 import { liarName, type World } from './world.js';
 

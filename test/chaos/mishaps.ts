@@ -5,7 +5,7 @@ import type { Random } from '../../shared/base/random.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { gate } from '../support/broker.js';
+import { gate } from '../support/waiting.js';
 import type { Kept } from './kept.js';
 import { tellLie, type Lie, lies } from './liars.js';
 import { killAheadOfEvent, partition, tear, type Tear, tears } from './staged.js';

@@ -5,7 +5,7 @@ import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { LossName } from '../../shared/rl/losses.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import type { Recorded } from './witness.js';
 import { apiKey, modelName } from './world.js';
 

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import { runCommand } from '../../cli/run-command.js';
+import { lastLine, runCommand } from '../../cli/run-command.js';
 import { UserError } from '../../shared/base/errors.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
-import { createFolderOnce, lastLine } from '../../tools/tuft-cpu/environment.js';
+import { createFolderOnce } from '../../tools/tuft-cpu/environment.js';
 import type { SuiteContext } from './suite.js';
 
 /**

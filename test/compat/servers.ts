@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { pino } from 'pino';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
 import type { LossName } from '../../shared/rl/losses.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import { apiKey, modelName, startOn, tinyModel } from '../local-backend/running-backend.js';
+import { silent } from '../support/log.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { apiKey as groundKey, TrainingGround } from '../support/training-ground.js';
 import { apart, bounds, trainTwoSteps } from '../support/two-steps.js';
@@ -101,7 +101,7 @@ async function withRun<T>(
   await using client = await TinkerClient.connect({
     baseUrl: proxy.url,
     apiKey,
-    log: pino({ level: 'silent' }),
+    log: silent,
     signal: new AbortController().signal,
     sleep: () => Promise.resolve(),
   });

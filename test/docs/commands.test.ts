@@ -28,8 +28,10 @@ describe('the commands of the documentation', { timeout: 1_800_000 }, async () =
     await terminal[Symbol.asyncDispose]();
   });
 
-  it('the documentation has more than 50 commands', () => {
-    assert(commands.length > 50);
+  it('the documentation has more than 50 commands, with that of the README to start', () => {
+    assert(commands.length > 50, String(commands.length));
+    const ofReadme = commands.filter(({ page }) => page === 'README.md').map(({ text }) => text);
+    assert(ofReadme.includes('npm start'), ofReadme.join('\n'));
   });
 
   for (const command of onceEach(commands)) {

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { runCommand, type CommandResult } from '../../cli/run-command.js';
 import { offbeatProgram, packageRoot } from '../../shared/base/package-root.js';
-import { until } from '../support/broker.js';
+import { until } from '../support/waiting.js';
 
 /** Flags that shorten a run to seconds; the command's own flags come before them. */
 const small = {

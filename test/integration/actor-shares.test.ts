@@ -11,14 +11,13 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { loggerOptions } from '../../shared/service/telemetry/logger.js';
 import { ShareWatch } from '../../learner/report/run-watch.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import { until } from '../support/broker.js';
 import { everybody, GuardedServer } from '../support/guarded-server.js';
 import { rolloutGroup, runConfig } from '../support/messages.js';
+import { never, until } from '../support/waiting.js';
 
 const run = 'guarded';
 const { learner, reward, observer, actor, other } = everybody;
 const operator = { role: 'operator' } as const;
-const never = new AbortController().signal;
 const limits = { trainTickets: 8, evalTickets: 8, largestGroupBytes: 4 * 2 ** 20 };
 const share = { rollouts: 2 * 16, uploads: 4 * 8, dead: 200 };
 

@@ -24,16 +24,17 @@ import { IdleClock } from '../../learner/step/idle-clock.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest, unproven } from '../actor/values.js';
-import { brokerOn, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { runConfig, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { ServiceProcess } from '../support/service-process.js';
 import { tinyModel } from '../support/tiny-model.js';
+import { never, until } from '../support/waiting.js';
 
 const apiKey = 'tml-test-key';
 const samplingApiKey = 'tml-actors-key';
 const modelName = 'tiny';
-const never = new AbortController().signal;
 
 /** Texts whose tokens a canary may use. */
 const texts = [

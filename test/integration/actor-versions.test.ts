@@ -11,11 +11,11 @@ import { TaskScope, unlessAborted } from '../../shared/base/task-scope.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn, gate, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { runConfig, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
-
-const never = new AbortController().signal;
+import { gate, never, until } from '../support/waiting.js';
 
 /** A group that the sampler of a test is drawing. */
 interface Drawing {

@@ -7,8 +7,8 @@ import { after, before, describe, it } from 'node:test';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { prepareGround, type Ground } from '../support/actor-run.js';
-import { until } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
+import { until } from '../support/waiting.js';
 
 async function temporaryFolder(): Promise<AsyncDisposable & { readonly path: string }> {
   const path = await mkdtemp(join(tmpdir(), 'offbeat-actor-'));

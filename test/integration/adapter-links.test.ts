@@ -13,16 +13,17 @@ import { AdapterLoader } from '../../shared/run/adapters/adapter-loader.js';
 import { AllowedSources } from '../../shared/run/adapters/allowed-sources.js';
 import { AdapterOutOfReach, BadRequest } from '../../shared/tinker/errors.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
-import { brokerOn, silent } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { FileServer, status } from '../support/file-server.js';
+import { silent } from '../support/log.js';
 import { actorLease } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { tinySizes, warmAdapter } from '../support/tiny-model.js';
+import { never } from '../support/waiting.js';
 
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
 const { safetensors } = encodeAdapter(warmAdapter(config, 2));
 const minute = 60_000;
-const never = new AbortController().signal;
 
 describe('versions that are published again, on a real server', { timeout: 120_000 }, () => {
   let nats: NatsServer;

@@ -13,8 +13,9 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { everybody } from '../support/guarded-server.js';
+import { silent } from '../support/log.js';
 import {
   actorLease,
   checkpoint,
@@ -25,12 +26,12 @@ import {
 } from '../support/messages.js';
 import { NatsCluster } from '../support/nats-cluster.js';
 import type { NatsServer } from '../support/nats-server.js';
+import { never, until } from '../support/waiting.js';
 
 const run = 'far';
 const limits = { trainTickets: 64, evalTickets: 8, replicas: 3 };
 const { learner, reward, observer, actor } = everybody;
 const added = { role: 'actor', actor: 'actor-3' } as const;
-const never = new AbortController().signal;
 
 /** A message that a dying server accepted and did not forward is redelivered after this time. */
 const ackWaitMs = { 'tickets.train': 3_000, rollouts: 3_000, 'scored.train': 3_000 };

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { accessWith, writeKeys } from '../../cli/nats-server/keys.js';
 import { connectBroker } from '../../shared/broker/connect.js';
-import { brokerOn, silent } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { NatsServer } from '../support/nats-server.js';
 
 const options = {

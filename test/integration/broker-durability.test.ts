@@ -12,10 +12,12 @@ import { encode } from '../../shared/wire/codec.js';
 import { largestGroupBytes, RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn, gate, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { rolloutGroup, runConfig, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { takeTicketsThroughRestart } from '../support/server-restart.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { trainTickets: 64, evalTickets: 4 };
 

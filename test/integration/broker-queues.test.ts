@@ -10,9 +10,11 @@ import { notFinite } from '../../shared/wire/death-cause.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn, gate, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { trainTickets: 4, evalTickets: 2 };
 const bounded = { timeout: 120_000 };
@@ -552,14 +554,16 @@ describe('the queues of a run on a real server', bounded, () => {
     const stranger = await connect({ servers: server.url });
     const fields = headers();
     fields.set('traceparent', '00-1-2-01');
+    fields.set('x-unknown', '1');
     const { encode } = await import('../../shared/wire/codec.js');
     await stranger.jetstream().publish('offbeat.test.tickets.train', encode(Ticket, ticket()), {
       headers: fields,
     });
     await stranger.close();
-    const seen: string[] = [];
-    void takeTickets(({ value }) => note(seen, value.ticketId));
+    const seen: [ticketId: string, trace: string | undefined][] = [];
+    void takeTickets(({ value, trace }) => note(seen, [value.ticketId, trace]));
     await until(() => seen.length === 1);
+    assert.deepEqual(seen, [[ticket().ticketId, '00-1-2-01']]);
   });
 });
 

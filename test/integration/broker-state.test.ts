@@ -4,12 +4,13 @@ import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { brokerOn, until } from '../support/broker.js';
 import { nameToken } from '../../shared/broker/names.js';
 import { ActorLease } from '../../shared/wire/actor-lease.js';
 import { encode } from '../../shared/wire/codec.js';
+import { brokerOn } from '../support/broker.js';
 import { actorLease, checkpoint, runConfig } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
+import { until } from '../support/waiting.js';
 
 describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
   let server: NatsServer;

@@ -5,11 +5,12 @@ import { consume } from '../../shared/broker/consume.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { type Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { gate, silent, until } from '../support/broker.js';
 import { LawObserver } from '../support/law-observer.js';
+import { silent } from '../support/log.js';
 import { rollout, rolloutGroup } from '../support/messages.js';
 import type { ServiceProcess } from '../support/service-process.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
 const trained = (learner: ServiceProcess, steps: number) =>

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { pino } from 'pino';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
 import { UserError } from '../../shared/base/errors.js';
 import { losses, lossSettings, type LossName } from '../../shared/rl/losses.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { apiKey, imitation, modelName, startOn } from '../local-backend/running-backend.js';
+import { silent } from '../support/log.js';
 import { RecordingProxy, type Lacking } from '../support/recording-proxy.js';
 import { tinyModel } from '../support/tiny-model.js';
 import { adam, apart, bounds, rollouts, trainTwoSteps } from '../support/two-steps.js';
@@ -40,7 +40,7 @@ describe('a loss that the server lacks', () => {
     await using client = await TinkerClient.connect({
       baseUrl: proxy.url,
       apiKey,
-      log: pino({ level: 'silent' }),
+      log: silent,
       signal: new AbortController().signal,
     });
     const run = await client.createLoraModel({ baseModel: modelName, rank: 4, seed: 3 });

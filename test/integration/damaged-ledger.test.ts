@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { cp, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { gate, until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 600_000 }; // for all of them, on a busy machine
 const flags = { 'checkpoint-every-steps': 2 };

@@ -11,9 +11,10 @@ import { Summary } from '../../cli/up/summary.js';
 import { CheckpointStore } from '../../local-backend/checkpoint-store.js';
 import { Journal } from '../../learner/report/journal.js';
 import { diskTrouble } from '../../shared/service/telemetry/disk-room.js';
-import { silent, until } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { SmallDisk } from '../support/small-disk.js';
 import { UpProcess } from '../support/up-process.js';
+import { never, until } from '../support/waiting.js';
 
 /** A disk for one test; undefined, with the test skipped, if this user may not mount one. */
 async function smallDisk(context: TestContext, bytes: number): Promise<SmallDisk | undefined> {
@@ -21,8 +22,6 @@ async function smallDisk(context: TestContext, bytes: number): Promise<SmallDisk
   if (disk === undefined) context.skip('needs the right to mount a file system');
   return disk;
 }
-
-const never = new AbortController().signal;
 
 describe('a file on a full disk', { timeout: 60_000 }, () => {
   const kind = {

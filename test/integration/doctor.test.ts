@@ -15,8 +15,8 @@ import { freePort } from '../../cli/processes/free-port.js';
 import { identitiesOf } from '../../cli/nats-server/keys.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { losses } from '../../shared/rl/losses.js';
-import { silent } from '../support/broker.js';
 import { GuardedServer } from '../support/guarded-server.js';
+import { silent } from '../support/log.js';
 import { NatsServer } from '../support/nats-server.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { RecordingProxy, type Lacking } from '../support/recording-proxy.js';
@@ -318,6 +318,13 @@ describe('offbeat doctor', { timeout: 180_000 }, () => {
     assert.match(out, /^ok {7}nats: nats-server \d/m);
     assert.match(out, /^ok {7}nats-permissions: actor\.actor-0 may do what it needs$/m);
     assert.match(out, /training can begin/);
+  });
+
+  it('offbeat doctor ends with 1 if OFFBEAT_NATS_SERVER names no nats-server, since npm start would fail', async () => {
+    const env = { OFFBEAT_NATS_SERVER: join(folder, 'none') };
+    const { code, out } = await runOffbeat(['doctor'], folder, env);
+    assert.equal(code, 1);
+    assert.match(out, /^ERROR {4}nats: OFFBEAT_NATS_SERVER cannot be used: .*none is not/m);
   });
 
   it('offbeat doctor ends with 1 if a check fails and prints all findings as JSON', async () => {

@@ -10,9 +10,10 @@ import { connectBroker } from '../../shared/broker/connect.js';
 import { environmentName } from '../../shared/service/config.js';
 import { openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
+import { never } from '../support/waiting.js';
 
 const small = (
   '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --lora-alpha=8 ' +
@@ -153,7 +154,6 @@ describe('offbeat eval beside a run that trains', { timeout: 300_000 }, () => {
 async function keepNewestAlone(up: UpProcess): Promise<void> {
   const [binary] = await findExecutables('nats-server', searchFolders(process.env['PATH']));
   const file = process.env['OFFBEAT_NATS_SERVER'] ?? binary!;
-  const never = new AbortController().signal;
   const identity = { role: 'operator' } as const;
   const limits = { run: up.run, identities: [identity], deadlineMs: 20_000, signal: never };
   const nats = await startNats(file, up.path('nats'), up.path('logs/nats-server.log'), limits);

@@ -3,9 +3,10 @@ import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { nanos } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { brokerOn, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { NatsServer } from '../support/nats-server.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
+import { until } from '../support/waiting.js';
 
 describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
   let server: NatsServer;

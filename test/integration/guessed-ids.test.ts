@@ -7,9 +7,9 @@ import { encode } from '../../shared/wire/codec.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { orderName } from '../../shared/base/ticket-name.js';
 import { messageIdOf, newTicketKey } from '../../shared/wire/ticket-ids.js';
-import { until } from '../support/broker.js';
 import { checkpoint, ticket } from '../support/messages.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 const orders = Array.from({ length: 40 }, (_, order) => order);
 

@@ -7,8 +7,8 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { Source } from '../../shared/broker/names.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 const bound = ticketBound(1, 4); // of the learner of a training ground
 const allAtOnce = { 'tickets-ahead': bound };

@@ -5,8 +5,8 @@ import type { RunEvent } from '../../shared/wire/run-event.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import { prepareGround } from '../support/actor-run.js';
 import { runAlteredActor } from '../support/altered-actor.js';
-import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 /** For every third ticket, the logprobs that an actor at another temperature would claim. */
 function tampered(group: RolloutGroup): RolloutGroup {

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import { gate, until } from '../support/broker.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 describe('an evaluation that no actor answers for a while', { timeout: 240_000 }, () => {
   it('an unanswered evaluation does not delay training, keeps its version and reports its lag', async () => {

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { DiscardPolicy } from 'nats';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
 

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { until } from '../support/broker.js';
 import { startsEven, TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 type Claim = (logprob: number, token: number, rollout: number) => number;
 

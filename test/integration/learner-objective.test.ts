@@ -4,9 +4,10 @@ import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
 import { notFinite } from '../../shared/wire/death-cause.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { gate, silent, until } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   it('a learner trains by masked decoupled PPO with a KL penalty and reports the effect of each', async () => {

@@ -6,9 +6,9 @@ import { Summary } from '../../cli/up/summary.js';
 import { firstBound, nextBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
-import { gate, until } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
 

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
-import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 const bound = ticketBound(1, 4); // for the learner of a training ground
 

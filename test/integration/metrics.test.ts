@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { codeIn, metricsPage, tableUnder } from '../docs/metrics-table.js';
-import { until } from '../support/broker.js';
 import { canonicalSet, eventLoop, namesOfTheSeed } from '../support/canonical-metrics.js';
 import { parseExposition, type Series, typesIn } from '../support/exposition.js';
 import { UpProcess } from '../support/up-process.js';
+import { until } from '../support/waiting.js';
 
 const flags = [
   ...['--groups-per-batch=4', '--group-size=8', '--num-minibatches=2', '--lora-rank=2'],

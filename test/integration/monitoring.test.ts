@@ -4,10 +4,10 @@ import { text } from 'node:stream/consumers';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { packageRoot } from '../../shared/base/package-root.js';
-import { until } from '../support/broker.js';
 import { dashboards } from '../support/dashboards.js';
 import { Prometheus, prometheusPrograms } from '../support/prometheus.js';
 import { UpProcess } from '../support/up-process.js';
+import { until } from '../support/waiting.js';
 
 /** Small steps, frequent evaluations and two difficulties, so that every metric soon has data. */
 const flags = [

@@ -9,8 +9,8 @@ import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import type { z } from 'zod';
-import { silent, until } from '../support/broker.js';
 import { everybody, GuardedServer } from '../support/guarded-server.js';
+import { silent } from '../support/log.js';
 import {
   actorLease,
   checkpoint,
@@ -19,10 +19,10 @@ import {
   scoredGroup,
   ticket,
 } from '../support/messages.js';
+import { never, until } from '../support/waiting.js';
 
 const run = 'guarded';
 const { learner, reward, observer, actor } = everybody;
-const never = new AbortController().signal;
 
 /** Forbidden subjects of each role: to publish or request, and to subscribe. */
 const forbidden = [

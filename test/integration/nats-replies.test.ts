@@ -13,15 +13,16 @@ import type { Identity } from '../../shared/broker/permissions.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn, gate, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { everybody, GuardedServer } from '../support/guarded-server.js';
+import { silent } from '../support/log.js';
 import { checkpoint, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { takeTicketsThroughRestart } from '../support/server-restart.js';
+import { gate, never, until } from '../support/waiting.js';
 
 const run = 'guarded';
 const { learner, reward, observer, actor, other } = everybody;
-const never = new AbortController().signal;
 
 /** All subjects that each role may request, with a body that the server can answer with more than an error. */
 const questions: readonly { identity: Identity; asks: Readonly<Record<string, string>> }[] = [

@@ -1,17 +1,18 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { pino } from 'pino';
 import { consume } from '../../shared/broker/consume.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { prepareGround } from '../support/actor-run.js';
-import { brokerOn, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { limitToPresentBytes } from '../support/byte-limit.js';
+import { recordingLog, silent } from '../support/log.js';
 import { rolloutGroup } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { firstOrders, ScoringGround } from '../support/scoring-ground.js';
 import type { ServiceProcess } from '../support/service-process.js';
 import { SmallDisk } from '../support/small-disk.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
 const noRoom = /^NATS has no storage left \(maximum bytes exceeded\); .*max_bytes of the stream/;
@@ -93,8 +94,7 @@ describe('a NATS server whose disk is full', limits, () => {
       return;
     }
     await server.resume();
-    const lines: { reason?: string }[] = [];
-    const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line) as never) });
+    const { log, lines } = recordingLog();
     await using broker = await brokerOn(server, { log });
     await broker.ensureRun({ trainTickets: 64, evalTickets: 4 });
     const stopping = new AbortController();
@@ -109,7 +109,7 @@ describe('a NATS server whose disk is full', limits, () => {
     disk.fill();
     const sending = Promise.all(Array.from({ length: 10 }, (_, i) => send(10 + i)));
     const unanswered = /connected and does not answer .*check whether its disk is full/;
-    await until(() => lines.some(({ reason }) => unanswered.test(reason ?? '')));
+    await until(() => lines.some(({ reason }) => unanswered.test(String(reason))));
     assert.match(String(broker.trouble), unanswered);
 
     disk.clear();

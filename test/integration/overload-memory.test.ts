@@ -7,12 +7,13 @@ import { Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import { answers } from '../reward-service/values.js';
 import { prepareGround } from '../support/actor-run.js';
-import { silent, until } from '../support/broker.js';
 import { limitToPresentBytes } from '../support/byte-limit.js';
+import { silent } from '../support/log.js';
 import { rollout, rolloutGroup, scoredGroup } from '../support/messages.js';
 import { hasJoined, ScoringGround } from '../support/scoring-ground.js';
 import { watchesMemory, type ServiceProcess } from '../support/service-process.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 /*
  * Each process reports its live memory twice: before the overload, and at its height or after

@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { pino } from 'pino';
 import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import { brokerOn, gate, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { LawObserver } from '../support/law-observer.js';
+import { recordingLog, silent } from '../support/log.js';
 import { rolloutGroup } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import type { ServiceProcess } from '../support/service-process.js';
 import { SmallDisk } from '../support/small-disk.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 600_000 };
 const law = { groupsPerBatch: 4, maxStepsOffPolicy: 1 };
@@ -76,8 +77,7 @@ describe('a run with one slow part', limits, () => {
 describe('a NATS server whose storage is used up', limits, () => {
   it('publishers report full NATS storage, lose nothing, and continue when there is space', async () => {
     await using server = await NatsServer.start({ maxFileStore: 400_000 });
-    const lines: { reason?: string; failure?: string; msg?: string }[] = [];
-    const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line) as never) });
+    const { log, lines } = recordingLog();
     await using broker = await brokerOn(server, { log });
     // The byte limit is reached long before the message limit.
     await broker.ensureRun({ trainTickets: 64, evalTickets: 4 });
@@ -98,7 +98,7 @@ describe('a NATS server whose storage is used up', limits, () => {
     await until(() => lines.some(({ failure }) => failure === 'full'));
     assert(sent.length > 0 && sent.length < total);
     assert.match(
-      lines.find(({ failure }) => failure === 'full')!.reason!,
+      String(lines.find(({ failure }) => failure === 'full')!['reason']),
       /^NATS has no storage left \(.*\); give it more \(max_file_store, /,
     );
     assert.equal((await broker.depths()).rollouts, sent.length);

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { gate, until } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
 /** Backend requests before the first step: the initial state and policy. */

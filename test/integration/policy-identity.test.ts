@@ -7,9 +7,9 @@ import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { publishedAdapter } from '../actor/adapters.js';
 import { runAlteredActor } from '../support/altered-actor.js';
-import { until } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { startsEven, TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 
 type Fault = Omit<Parameters<typeof runAlteredActor>[1], 'name' | 'modelDir' | 'alter'> & {
   readonly alter?: (request: GroupRequest) => GroupRequest;

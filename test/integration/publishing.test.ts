@@ -3,8 +3,8 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import { gate, until } from '../support/broker.js';
 import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 /** The messages in the run's object store of adapters. */
 async function stored({ broker, run }: TrainingGround): Promise<number> {

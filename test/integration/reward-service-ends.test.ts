@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
-import { until } from '../support/broker.js';
 import {
   firstOrders,
   hasJoined,
   ScoringGround,
   type ScoringRun,
 } from '../support/scoring-ground.js';
+import { until } from '../support/waiting.js';
 
 describe('reward services that end in the middle of their work', { timeout: 180_000 }, () => {
   let ground: ScoringGround;

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { answers } from '../reward-service/values.js';
-import { until } from '../support/broker.js';
 import {
   firstOrders,
   hasJoined,
@@ -10,6 +9,7 @@ import {
   type ScoringRun,
 } from '../support/scoring-ground.js';
 import type { ServiceProcess } from '../support/service-process.js';
+import { until } from '../support/waiting.js';
 
 describe('reward services as processes on a real server', { timeout: 120_000 }, () => {
   let ground: ScoringGround;

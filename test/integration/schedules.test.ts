@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { gate } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { gate } from '../support/waiting.js';
 
 /** AdamW settings that differ from every default of ours and of a server. */
 const flags = {

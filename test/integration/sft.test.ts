@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { runOffbeat } from '../support/offbeat.js';
-import { until } from '../support/broker.js';
 import { UpProcess } from '../support/up-process.js';
+import { until } from '../support/waiting.js';
 
 describe('offbeat sft', { timeout: 480_000 }, () => {
   const few = '--actors=1 --eval-problems=4 --eval-samples=1 --train-size=480'.split(' ');

@@ -10,9 +10,9 @@ import { Ticket } from '../../shared/wire/ticket.js';
 import { GuardedServer } from '../support/guarded-server.js';
 import { actorLease, checkpoint, evalResult, runConfig, ticket } from '../support/messages.js';
 import { runOffbeat } from '../support/offbeat.js';
+import { never } from '../support/waiting.js';
 
 const run = 'guarded';
-const never = new AbortController().signal;
 
 describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, () => {
   let server: GuardedServer;

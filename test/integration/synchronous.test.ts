@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { RunConfig } from '../../shared/run/run-config.js';
-import { silent } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { plainLoop } from '../support/plain-loop.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { apiKey, startsEven, TrainingGround } from '../support/training-ground.js';

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { pino } from 'pino';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import { optionalCalls, probePromptLogprobs } from '../../shared/tinker/capability-probe.js';
@@ -8,8 +7,10 @@ import { TinkerClient } from '../../shared/tinker/client.js';
 import { protobufType } from '../../shared/tinker/codec.js';
 import { BadRequest, RunLost } from '../../shared/tinker/errors.js';
 import { apiKey, imitation, modelName, startOn, Wire } from '../local-backend/running-backend.js';
+import { silent } from '../support/log.js';
 import { RecordingProxy, type Exchange, type Lacking } from '../support/recording-proxy.js';
 import { tinyModel } from '../support/tiny-model.js';
+import { never } from '../support/waiting.js';
 
 const model = { baseModel: modelName, rank: 4, seed: 3 };
 const data = [imitation([3, 4, 5, 6, 7]), imitation([8, 9, 10])];
@@ -39,8 +40,8 @@ describe('the Tinker client on the local backend', () => {
     client = await TinkerClient.connect({
       baseUrl: backend.url,
       apiKey,
-      log: pino({ level: 'silent' }),
-      signal: new AbortController().signal,
+      log: silent,
+      signal: never,
       sleep: () => Promise.resolve(),
       fetch: async (input, init) => {
         const response = await fetch(input, init);
@@ -111,8 +112,8 @@ describe('the Tinker client on the local backend', () => {
     await using older = await TinkerClient.connect({
       baseUrl: backend.url,
       apiKey,
-      log: pino({ level: 'silent' }),
-      signal: new AbortController().signal,
+      log: silent,
+      signal: never,
       fetch: async (input, init) => {
         const headers = new Headers(init?.headers);
         const path = new URL(input).pathname.slice('/api/v1/'.length);
@@ -201,9 +202,8 @@ describe('the Tinker client on the local backend', () => {
         if (operation in polls) polls[operation as keyof typeof polls]++;
       };
       await using proxy = await RecordingProxy.before(backend.url, count, lacking);
-      const signal = new AbortController().signal;
-      const log = pino({ level: 'silent' });
-      await using other = await TinkerClient.connect({ baseUrl: proxy.url, apiKey, log, signal });
+      const where = { baseUrl: proxy.url, apiKey, log: silent, signal: never };
+      await using other = await TinkerClient.connect(where);
       const sampler = other.sampler(await other.createSamplingSession(path));
       const groups = await Promise.all(
         Array.from({ length: 8 }, (_, seed) =>

@@ -8,10 +8,11 @@ import { leaderKey } from '../../shared/broker/leadership.js';
 import { LeaderLease } from '../../shared/wire/ledger.js';
 import { type Split, Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
-import { brokerOn, gate, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
 import { checkpoint, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { trainTickets: 64, evalTickets: 4 };
 

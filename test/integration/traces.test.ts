@@ -6,14 +6,14 @@ import { consume } from '../../shared/broker/consume.js';
 import { PermanentError } from '../../shared/base/errors.js';
 import { startSpan, startTracing, traceIdOf } from '../../shared/service/telemetry/tracing.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { brokerOn, silent, until } from '../support/broker.js';
+import { brokerOn } from '../support/broker.js';
+import { silent } from '../support/log.js';
 import { ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { ServiceProcess } from '../support/service-process.js';
 import { TraceCollector, type CollectedSpan } from '../support/trace-collector.js';
 import { TrainingGround } from '../support/training-ground.js';
-
-const never = new AbortController().signal;
+import { never, until } from '../support/waiting.js';
 
 describe(
   'the trace of a ticket, through a training of real processes',

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { z } from 'zod';
-import { pino } from 'pino';
 import { Score } from '../../shared/wire/scored-group.js';
 import { serveScores } from '../../reward-service/http-server.js';
 import type { HttpServer } from '../../shared/service/http-server.js';
 import { createJudge } from '../../reward-service/judge.js';
 import { openApiDocument, ScoreError } from '../../reward-service/openapi.js';
+import { silent } from '../support/log.js';
 import { runConfig } from '../support/messages.js';
 import { dataset } from './values.js';
 
@@ -57,7 +57,7 @@ describe('GET /openapi.json', () => {
       port: 0,
       key: undefined,
       judge: createJudge(runConfig(), dataset, unused, 1),
-      log: pino({ level: 'silent' }),
+      log: silent,
       signal: new AbortController().signal,
     });
     const response = await fetch(`http://127.0.0.1:${server.port}/openapi.json`);

@@ -13,7 +13,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Arithmetic } from '../../shared/base/arithmetic.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { silent } from './broker.js';
+import { silent } from './log.js';
 
 const nothing: GroupRequest = {
   ...{

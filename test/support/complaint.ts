@@ -11,3 +11,14 @@ export function complaintOf(call: () => unknown): string {
   }
   return assert.fail('it was accepted');
 }
+
+/** The text of the UserError that an asynchronous call must end with. */
+export async function asyncComplaintOf(call: () => Promise<unknown>): Promise<string> {
+  try {
+    await call();
+  } catch (caught) {
+    assert(caught instanceof UserError, String(caught));
+    return caught.message;
+  }
+  return assert.fail('it was accepted');
+}

@@ -7,7 +7,7 @@ import { startNats, type RunningNats } from '../../cli/nats-server/start.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { type BrokerOptions, connectBroker } from '../../shared/broker/connect.js';
 import { type Identity, identityName } from '../../shared/broker/permissions.js';
-import { silent } from './broker.js';
+import { silent } from './log.js';
 
 /** One of each role, and a second actor. */
 export const everybody = {

@@ -8,8 +8,8 @@ import { createAdapter, encodeAdapter } from '../../shared/model/lora.js';
 import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest, unproven } from '../actor/values.js';
-import { silent } from './broker.js';
 import { twinFlags, type TwinDraw, type TwinModel, type TwinSequence } from './engine-twin.js';
+import { silent } from './log.js';
 import { SglangTwin } from './sglang-twin.js';
 import { VllmTwin } from './vllm-twin.js';
 

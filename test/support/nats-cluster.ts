@@ -1,6 +1,6 @@
 import { freePort } from '../../cli/processes/free-port.js';
-import { until } from './broker.js';
 import { NatsServer } from './nats-server.js';
+import { until } from './waiting.js';
 
 /** A cluster of three servers on loopback: a stream may be kept on all of them. */
 export class NatsCluster implements AsyncDisposable {

@@ -7,7 +7,7 @@ import { withDebianPackage } from '../../cli/debian-package.js';
 import { freePort } from '../../cli/processes/free-port.js';
 import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
-import { until } from './broker.js';
+import { until } from './waiting.js';
 
 /** The paths of the official programs. */
 export interface PrometheusPrograms {

@@ -7,7 +7,7 @@ import {
   encodeForwardBackwardRequest,
 } from '../../shared/tinker/codec.js';
 import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
-import { gate } from './broker.js';
+import { gate } from './waiting.js';
 
 /** An operation that was requested from the backend. */
 export interface RecordedCall {

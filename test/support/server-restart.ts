@@ -1,9 +1,10 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { gate, silent, until } from './broker.js';
+import { silent } from './log.js';
 import { ticket } from './messages.js';
 import type { NatsServer } from './nats-server.js';
+import { gate, until } from './waiting.js';
 
 /**
  * Restarts the server while one side issues tickets and the other takes them. Resolves once each

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { offbeatProgram } from '../../shared/base/package-root.js';
 import { parentPipe } from '../../shared/service/parent-pipe.js';
-import { until } from './broker.js';
+import { until } from './waiting.js';
 
 type LogLine = Record<string, unknown>;
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { gate } from './broker.js';
+import { gate } from './waiting.js';
 
 /** Receives the bytes of a client in order; one per connection. @returns the bytes to pass on. */
 export type Tap = (bytes: Buffer) => Buffer;

@@ -8,7 +8,7 @@ import { tokenizerFilesOf } from './gguf-tokenizer.js';
 import { weightSources, writeWeights } from './gguf-weights.js';
 
 /** What a GGUF file says about itself. */
-export interface GgufFacts {
+interface GgufFacts {
   readonly name: string | undefined;
   readonly license:
     | { readonly id: string; readonly name?: string; readonly link?: string }

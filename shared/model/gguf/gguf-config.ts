@@ -10,7 +10,7 @@ const classes = {
 } as const;
 
 /** The families that can be read. */
-export type GgufArchitecture = keyof typeof classes;
+type GgufArchitecture = keyof typeof classes;
 
 const size = z.int().positive();
 const none = (what: string) => z.literal(0, `${what} cannot be run`).optional();

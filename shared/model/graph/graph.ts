@@ -21,7 +21,7 @@ export interface Node {
 }
 
 /** A constant that is part of the graph's own bytes. */
-export interface Constant {
+interface Constant {
   readonly value: Value;
   readonly data: Float32Array | BigInt64Array;
 }

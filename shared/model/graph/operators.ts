@@ -74,7 +74,7 @@ export function matmul(graph: Graph, a: Value, b: Value): Value {
   return graph.apply('MatMul', [a, b], { dims });
 }
 
-export interface GemmOptions {
+interface GemmOptions {
   readonly transA?: boolean;
   readonly transB?: boolean;
   /** Added to the product; has its shape. */

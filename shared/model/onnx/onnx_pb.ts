@@ -17,7 +17,7 @@ export const file_model_onnx_onnx: GenFile = /*@__PURE__*/
 /**
  * @generated from message onnx.ModelProto
  */
-export type ModelProto = Message<"onnx.ModelProto"> & {
+type ModelProto = Message<"onnx.ModelProto"> & {
   /**
    * @generated from field: optional int64 ir_version = 1;
    */
@@ -49,7 +49,7 @@ export const ModelProtoSchema: GenMessage<ModelProto> = /*@__PURE__*/
 /**
  * @generated from message onnx.OperatorSetIdProto
  */
-export type OperatorSetIdProto = Message<"onnx.OperatorSetIdProto"> & {
+type OperatorSetIdProto = Message<"onnx.OperatorSetIdProto"> & {
   /**
    * @generated from field: optional string domain = 1;
    */
@@ -71,7 +71,7 @@ export const OperatorSetIdProtoSchema: GenMessage<OperatorSetIdProto> = /*@__PUR
 /**
  * @generated from message onnx.GraphProto
  */
-export type GraphProto = Message<"onnx.GraphProto"> & {
+type GraphProto = Message<"onnx.GraphProto"> & {
   /**
    * @generated from field: repeated onnx.NodeProto node = 1;
    */
@@ -108,7 +108,7 @@ export const GraphProtoSchema: GenMessage<GraphProto> = /*@__PURE__*/
 /**
  * @generated from message onnx.NodeProto
  */
-export type NodeProto = Message<"onnx.NodeProto"> & {
+type NodeProto = Message<"onnx.NodeProto"> & {
   /**
    * @generated from field: repeated string input = 1;
    */
@@ -150,7 +150,7 @@ export const NodeProtoSchema: GenMessage<NodeProto> = /*@__PURE__*/
 /**
  * @generated from message onnx.AttributeProto
  */
-export type AttributeProto = Message<"onnx.AttributeProto"> & {
+type AttributeProto = Message<"onnx.AttributeProto"> & {
   /**
    * @generated from field: optional string name = 1;
    */
@@ -248,7 +248,7 @@ export const AttributeProto_AttributeTypeSchema: GenEnum<AttributeProto_Attribut
 /**
  * @generated from message onnx.TensorProto
  */
-export type TensorProto = Message<"onnx.TensorProto"> & {
+type TensorProto = Message<"onnx.TensorProto"> & {
   /**
    * @generated from field: repeated int64 dims = 1;
    */
@@ -315,7 +315,7 @@ export const TensorProto_DataLocationSchema: GenEnum<TensorProto_DataLocation> =
 /**
  * @generated from message onnx.StringStringEntryProto
  */
-export type StringStringEntryProto = Message<"onnx.StringStringEntryProto"> & {
+type StringStringEntryProto = Message<"onnx.StringStringEntryProto"> & {
   /**
    * @generated from field: optional string key = 1;
    */
@@ -337,7 +337,7 @@ export const StringStringEntryProtoSchema: GenMessage<StringStringEntryProto> = 
 /**
  * @generated from message onnx.ValueInfoProto
  */
-export type ValueInfoProto = Message<"onnx.ValueInfoProto"> & {
+type ValueInfoProto = Message<"onnx.ValueInfoProto"> & {
   /**
    * @generated from field: optional string name = 1;
    */
@@ -359,7 +359,7 @@ export const ValueInfoProtoSchema: GenMessage<ValueInfoProto> = /*@__PURE__*/
 /**
  * @generated from message onnx.TypeProto
  */
-export type TypeProto = Message<"onnx.TypeProto"> & {
+type TypeProto = Message<"onnx.TypeProto"> & {
   /**
    * @generated from field: optional onnx.TypeProto.Tensor tensor_type = 1;
    */
@@ -376,7 +376,7 @@ export const TypeProtoSchema: GenMessage<TypeProto> = /*@__PURE__*/
 /**
  * @generated from message onnx.TypeProto.Tensor
  */
-export type TypeProto_Tensor = Message<"onnx.TypeProto.Tensor"> & {
+type TypeProto_Tensor = Message<"onnx.TypeProto.Tensor"> & {
   /**
    * @generated from field: optional int32 elem_type = 1;
    */
@@ -398,7 +398,7 @@ export const TypeProto_TensorSchema: GenMessage<TypeProto_Tensor> = /*@__PURE__*
 /**
  * @generated from message onnx.TensorShapeProto
  */
-export type TensorShapeProto = Message<"onnx.TensorShapeProto"> & {
+type TensorShapeProto = Message<"onnx.TensorShapeProto"> & {
   /**
    * @generated from field: repeated onnx.TensorShapeProto.Dimension dim = 1;
    */
@@ -415,7 +415,7 @@ export const TensorShapeProtoSchema: GenMessage<TensorShapeProto> = /*@__PURE__*
 /**
  * @generated from message onnx.TensorShapeProto.Dimension
  */
-export type TensorShapeProto_Dimension = Message<"onnx.TensorShapeProto.Dimension"> & {
+type TensorShapeProto_Dimension = Message<"onnx.TensorShapeProto.Dimension"> & {
   /**
    * @generated from oneof onnx.TensorShapeProto.Dimension.value
    */

@@ -8,7 +8,7 @@ import { ask, HubFailure, persistently, reasonOf, type Hub, type Repository } fr
 import type { HubFile } from './listing.js';
 
 /** A file of one commit. */
-export interface FileAtCommit {
+interface FileAtCommit {
   readonly repository: Repository;
   readonly commit: string;
   readonly file: HubFile;

@@ -17,7 +17,7 @@ export const HubFile = z.strictObject({
 export type HubFile = z.infer<typeof HubFile>;
 
 /** The license that a repository names. */
-export interface License {
+interface License {
   readonly id: string; // apache-2.0, or `other`
   readonly name?: string | undefined;
   readonly link?: string | undefined;

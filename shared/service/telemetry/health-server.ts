@@ -2,23 +2,18 @@ import { collectDefaultMetrics, register } from 'prom-client';
 import { type HttpServer, pathOf, type Reply, serveHttp } from '../http-server.js';
 import { diskTrouble } from './disk-room.js';
 
-/** Whether the service can work now, and if not, why. */
-export interface Readiness {
-  readonly isReady: boolean;
-  readonly reason?: string;
-}
-
 /**
  * Serves the probes of an orchestrator: `/healthz` (the process runs), `/readyz` (it can work, else 503 with
  * the reason, a full disk first) and `/metrics` (all metrics of this process, for Prometheus).
  *
+ * @param unready returns why the service cannot work now; undefined if it can.
  * @param patienceMs how long a request may take to arrive.
  * @throws {UserError} when the address cannot be bound.
  */
 export async function serveHealth(
   host: string,
   port: number,
-  readiness: () => Readiness,
+  unready: () => string | undefined,
   patienceMs = 10_000,
 ): Promise<HttpServer> {
   if (register.getSingleMetric('process_cpu_seconds_total') === undefined) collectDefaultMetrics();
@@ -33,7 +28,7 @@ export async function serveHealth(
     maxHeaderBytes: 8_192,
     answer: (request) =>
       request.method === 'GET' || request.method === 'HEAD'
-        ? answer(pathOf(request), readiness).catch(() => text(500, 'metrics failed\n'))
+        ? answer(pathOf(request), unready).catch(() => text(500, 'metrics failed\n'))
         : Promise.resolve({
             ...text(405, ''),
             headers: { allow: 'GET, HEAD', connection: 'close' },
@@ -43,13 +38,13 @@ export async function serveHealth(
   });
 }
 
-async function answer(path: string, readiness: () => Readiness): Promise<Reply> {
+async function answer(path: string, unready: () => string | undefined): Promise<Reply> {
   switch (path) {
     case '/healthz':
       return text(200, 'ok\n');
     case '/readyz': {
-      const { isReady, reason } = readiness();
-      const trouble = diskTrouble() ?? (isReady ? undefined : (reason ?? 'not ready'));
+      const reason = unready();
+      const trouble = diskTrouble() ?? reason;
       return text(trouble === undefined ? 200 : 503, `${trouble ?? 'ready'}\n`);
     }
     case '/metrics':

@@ -6,9 +6,9 @@ import type { Environment } from '../config.js';
 import type { Logger } from './logger.js';
 
 /** The stages of a ticket's trace. */
-export type SpanName = 'ticket' | 'sample' | 'score' | 'train';
+type SpanName = 'ticket' | 'sample' | 'score' | 'train';
 
-export interface SpanStart {
+interface SpanStart {
   /** All spans of a ticket form one trace, even if a message arrived without its parent. */
   readonly ticket: { readonly run: string; readonly ticketId: string };
   /** `traceparent` of the parent span, from the message. */

@@ -18,7 +18,7 @@ export interface SolvedProblem {
 }
 
 /** A generated dataset: `testSize` held-out problems and `trainSize` problems to train on. */
-export interface GeneratedProblems {
+interface GeneratedProblems {
   readonly test: readonly SolvedProblem[];
   readonly train: readonly SolvedProblem[];
 }

@@ -61,7 +61,7 @@ export interface FileExample {
 }
 
 /** Examples of a file, and a digest of their tokens in order. */
-export interface ReadExamples {
+interface ReadExamples {
   readonly all: readonly FileExample[];
   readonly digest: string;
 }

@@ -7,7 +7,7 @@ import { protobufType } from '../../../shared/tinker/codec.js';
 import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { StillPending } from '../../../shared/tinker/errors.js';
 import { NotServed } from '../../../shared/engine/adapter-server.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
 import { ScriptedServer, type Reply } from '../../shared/tinker/scripted-server.js';
 import { manifest, unproven } from '../values.js';

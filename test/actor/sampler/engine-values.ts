@@ -7,7 +7,7 @@ import { encodeAdapter } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { manifest } from '../values.js';
 
 const modelConfig = parseModelConfig(

@@ -9,12 +9,11 @@ import { logprobBands, type TokenScores } from '../../../shared/rl/canary.js';
 import type { ModelDirectory } from '../../../shared/model/model-directory.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { tinyModel } from '../../support/tiny-model.js';
+import { never } from '../../support/waiting.js';
 import { adapterOf, manifestWithAdapter, publishedAdapter } from '../adapters.js';
 import { manifest, unproven } from '../values.js';
-
-const never = new AbortController().signal;
 
 /** A group that is sampled to its last token: nothing stops it. */
 const long: GroupRequest = {

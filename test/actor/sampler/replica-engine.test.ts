@@ -10,9 +10,10 @@ import { isAbort } from '../../../shared/base/task-scope.js';
 import { EngineDown } from '../../../shared/engine/engine-http.js';
 import { roundToBfloat16, weightFormat, WeightsNotFinite } from '../../../shared/model/lora.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { silent, until } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
+import { until } from '../../support/waiting.js';
 import { unproven } from '../values.js';
 import { adapterBytes, groupRequest, openEngine } from './engine-values.js';
 

@@ -3,7 +3,6 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { pino } from 'pino';
 import { register } from 'prom-client';
 import { CanaryCheck } from '../../../actor/canary-check.js';
 import { CanaryNotReproduced } from '../../../actor/sampler/refusal.js';
@@ -18,10 +17,11 @@ import { EngineDown } from '../../../shared/engine/engine-http.js';
 import { readEngineMetrics, vllmMetrics } from '../../../shared/engine/engine-metrics.js';
 import type { Canary } from '../../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { gate, silent, until } from '../../support/broker.js';
 import { FileServer } from '../../support/file-server.js';
+import { recordingLog, silent } from '../../support/log.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
+import { gate, until } from '../../support/waiting.js';
 import { adapterBytes, groupRequest, openEngine, rank } from './engine-values.js';
 
 type Twin = VllmTwin | SglangTwin;
@@ -380,11 +380,7 @@ describe('several servers that must reproduce a canary', () => {
     await using first = await VllmTwin.start();
     await using second = await VllmTwin.start();
     const quick = { everyMs: 10, limitMs: 5_000, refusedMs: 10 };
-    const lines: { msg: string; url?: string; reason?: string }[] = [];
-    const log = pino(
-      { level: 'error' },
-      { write: (line) => lines.push(JSON.parse(line) as (typeof lines)[number]) },
-    );
+    const { log, lines } = recordingLog();
     await using opened = await openEngine([first.url, second.url], { checks: quick, log });
     const { engine, adapters } = opened;
     await using sampler = samplerOn(engine);
@@ -418,7 +414,7 @@ describe('several servers that must reproduce a canary', () => {
     assert.equal(again.length, attempts - 1);
     for (const { url, reason } of again) {
       assert.equal(url, second.url);
-      assert.match(reason!, /does not reproduce its canary: token \d+ .* a difference of/);
+      assert.match(String(reason), /does not reproduce its canary: token \d+ .* a difference of/);
     }
   });
 

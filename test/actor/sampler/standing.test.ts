@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { CanaryNotReproduced } from '../../../actor/sampler/refusal.js';
 import { Standing } from '../../../actor/sampler/standing.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 const finding = { difference: 2, band: 1, mean: 0.5, meanBand: 0.1, place: 3 };
 const notReproduced = (version: number) =>

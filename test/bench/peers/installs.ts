@@ -2,14 +2,10 @@ import { availableParallelism } from 'node:os';
 import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runCommand } from '../../../cli/run-command.js';
+import { lastLine, runCommand } from '../../../cli/run-command.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { cacheFolder, packageRoot } from '../../../shared/base/package-root.js';
-import {
-  createFolderOnce,
-  ensurePythonEnvironment,
-  lastLine,
-} from '../../../tools/tuft-cpu/environment.js';
+import { createFolderOnce, ensurePythonEnvironment } from '../../../tools/tuft-cpu/environment.js';
 import { ensurePackages, pathOf } from '../../compat/packages.js';
 import { compatFolder } from '../../compat/suite.js';
 import { runOffbeat } from '../../support/offbeat.js';

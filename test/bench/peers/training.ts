@@ -25,7 +25,7 @@ import { renderPrompt, styles } from '../../../shared/tasks/countdown/prompts.js
 import { promptTokens } from '../../../shared/tasks/prompt.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { datum } from '../model.js';
 import { spentSince, startClocks } from './clocks.js';
 import type { Round, Side } from './comparison.js';

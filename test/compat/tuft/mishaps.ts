@@ -3,7 +3,7 @@ import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import type { TinkerClient } from '../../../shared/tinker/client.js';
 import { BadRequest, SequenceConflict, Unavailable } from '../../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
-import { until } from '../../support/broker.js';
+import { until } from '../../support/waiting.js';
 import type { SuiteContext } from '../suite.js';
 import { Proxy } from './proxy.js';
 import {

@@ -15,7 +15,7 @@ import type { ForwardBackwardResult } from '../../../shared/tinker/types.js';
 import type { LossName } from '../../../shared/rl/losses.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';
 import {

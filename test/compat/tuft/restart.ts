@@ -5,7 +5,7 @@ import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { AdapterOutOfReach, BadRequest, RunLost } from '../../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
 import type { Datum } from '../../../shared/rl/datum.js';
-import { until } from '../../support/broker.js';
+import { until } from '../../support/waiting.js';
 import type { SuiteContext } from '../suite.js';
 import { Proxy } from './proxy.js';
 import { adam, baseModel, connect, datum, distance, failure, look, lora, step } from './scene.js';

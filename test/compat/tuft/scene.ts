@@ -5,7 +5,7 @@ import type { Datum } from '../../../shared/rl/datum.js';
 import type { ForwardBackwardResult } from '../../../shared/tinker/types.js';
 import type { AdamParams } from '../../../shared/rl/adam-params.js';
 import { LossName, lossSettings } from '../../../shared/rl/losses.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import type { SuiteContext } from '../suite.js';
 import { apiKey } from './tuft-server.js';
 

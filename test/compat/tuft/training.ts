@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { Summary } from '../../../cli/up/summary.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
-import { until } from '../../support/broker.js';
 import { UpProcess } from '../../support/up-process.js';
+import { until } from '../../support/waiting.js';
 import { atLeast, type SuiteContext } from '../suite.js';
 import { baseModel } from './scene.js';
 import { apiKey, TuftServer } from './tuft-server.js';

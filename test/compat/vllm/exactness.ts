@@ -15,7 +15,7 @@ import { openTask } from '../../../shared/tasks/registry.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
 import { unproven } from '../../actor/values.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { runConfig } from '../../support/messages.js';
 import { adam, baseModel, datum } from '../tuft/scene.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';

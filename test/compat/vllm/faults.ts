@@ -20,7 +20,7 @@ import {
   type TrainedVersion,
   trainVersions,
 } from '../../bench/canary-policies.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { type PassedRequest, RecordingProxy } from '../../support/recording-proxy.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';
 import { PublishedAdapters } from './published-adapters.js';

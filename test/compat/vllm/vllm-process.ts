@@ -5,12 +5,12 @@ import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../../../cli/processes/free-port.js';
-import { runCommand } from '../../../cli/run-command.js';
+import { lastLine, runCommand } from '../../../cli/run-command.js';
 import { type Arithmetic, arithmetics } from '../../../shared/base/arithmetic.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { cacheFolder } from '../../../shared/base/package-root.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
-import { createFolderOnce, lastLine } from '../../../tools/tuft-cpu/environment.js';
+import { createFolderOnce } from '../../../tools/tuft-cpu/environment.js';
 import type { SuiteContext } from '../suite.js';
 
 /** The upstream vLLM built for CPUs, from the package index; `VLLM_RELEASE=0.24.0` is another release. */

@@ -48,7 +48,7 @@ describe('the Dockerfile', async () => {
       const name = `${service.replace('-', '_').toUpperCase()}_HEALTH_PORT`;
       assert.match(last, new RegExp(`[ =]${name}=9090\\b`), name);
     }
-    await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }));
+    await using health = await serveHealth('127.0.0.1', 0, () => undefined);
     const check = (port: number) =>
       promisify(execFile)(process.execPath, [join(packageRoot, 'deploy/image/healthcheck.mjs')], {
         env: { LEARNER_HEALTH_PORT: '9090', ACTOR_HEALTH_PORT: String(port) },

@@ -24,13 +24,11 @@ import {
 const adapterBytes = 66.1e6 * 4; // float32
 const textOf = (path: string) => readFile(join(packageRoot, path), 'utf8');
 
-describe('the component whose actors sample on vLLM', { timeout: 120_000 }, async () => {
-  const render = await kustomize();
-  const skip = typeof render === 'string' && render;
-  if (typeof render === 'string') {
-    it('the component is tested only where kubectl is installed', { skip }, () => undefined);
-    return;
-  }
+const render = await kustomize();
+const skip = typeof render === 'string' && render;
+
+describe('the component whose actors sample on vLLM', { timeout: 120_000, skip }, async () => {
+  assert(typeof render !== 'string');
   const objects = await render('test/deploy/k8s/sample-by-vllm');
   const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
   const found = objects.flatMap(podsOf);

@@ -4,7 +4,7 @@ import { auditLimits } from '../../../learner/settings/run-control.js';
 import { ActorAudit, type QuarantineEvent } from '../../../learner/audit/actor-audit.js';
 import type { TrainedGroup } from '../../../learner/step/collected-step.js';
 import { createRandom } from '../../../shared/base/random.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
 
 const groupSize = 4;

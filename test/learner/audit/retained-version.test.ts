@@ -10,8 +10,9 @@ import {
   startOn,
   tinyModel,
 } from '../../local-backend/running-backend.js';
-import { gate, silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { adam } from '../../support/two-steps.js';
+import { gate } from '../../support/waiting.js';
 
 const text = Int32Array.of(3, 1, 4, 1, 5, 9, 2, 6);
 

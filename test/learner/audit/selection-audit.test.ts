@@ -8,8 +8,9 @@ import {
 import { createRandom, tokenDraws } from '../../../shared/base/random.js';
 import type { Certificate } from '../../../shared/wire/canary.js';
 import type { Rollout, RolloutGroup } from '../../../shared/wire/rollout-group.js';
-import { gate, silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
+import { gate } from '../../support/waiting.js';
 
 /** At every place of every text, by every version. */
 const probabilities = [0.1, 0.4, 0.05, 0.25, 0.2];

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { VersionAudit } from '../../../learner/audit/version-audit.js';
 import type { Canary } from '../../../shared/wire/canary.js';
 import type { Rollout } from '../../../shared/wire/rollout-group.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { rolloutGroup, ticket } from '../../support/messages.js';
 
 const canary: Canary = {

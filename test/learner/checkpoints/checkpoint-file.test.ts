@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { CheckpointFile } from '../../../learner/checkpoints/checkpoint-file.js';
 import { newTicketKey } from '../../../shared/wire/ticket-ids.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { checkpoint } from '../../support/messages.js';
 
 const ticketKey = newTicketKey();

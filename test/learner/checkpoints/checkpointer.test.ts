@@ -6,7 +6,8 @@ import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { PermanentError } from '../../../shared/base/errors.js';
 import type { Checkpoint, SavedState } from '../../../shared/wire/ledger.js';
 import { newTicketKey } from '../../../shared/wire/ticket-ids.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
+import { gate } from '../../support/waiting.js';
 
 const counts = {
   issued: 0,
@@ -49,6 +50,136 @@ function bench(
 }
 
 const listed = ({ states }: Checkpoint) => states?.map(({ step }) => step);
+
+describe('the checkpointer', () => {
+  /** A checkpointer with three unacknowledged messages, and what it did. */
+  function setUp({ keepEverySteps = 0, states = [] as SavedState[] } = {}) {
+    const happened: string[] = [];
+    const ledger: Checkpoint[] = [];
+    const saved = gate();
+    const unacked = new UnackedGroups();
+    const record = (event: string) => () => {
+      happened.push(event);
+      return Promise.resolve();
+    };
+    for (const seq of [1, 2, 3]) {
+      const working = () => void happened.push(`working ${seq}`);
+      unacked.hold({ seq, working, ack: record(`ack ${seq}`) }, seq + 10, `m-${seq}`);
+    }
+    const checkpointer = new Checkpointer({
+      checkpoints: {
+        stateOnDisk: undefined,
+        write: (checkpoint) => {
+          ledger.push(structuredClone(checkpoint));
+          return record(`ledger ${checkpoint.step} ${checkpoint.statePath}`)();
+        },
+      },
+      client: { deleteCheckpoint: (path) => record(`delete ${path}`)() },
+      run: {
+        saveState: async (name) => {
+          happened.push(`save ${name}`);
+          await saved.opened;
+          return `tinker://run/weights/${name}`;
+        },
+      },
+      ticketKey: newTicketKey(),
+      usualHoldSeconds: () => undefined,
+      unacked,
+      idle: new IdleClock(() => 0),
+      restored: { step: 4, path: 'tinker://run/weights/old' },
+      states,
+      keepEverySteps,
+      log: silent,
+    });
+    return { happened, ledger, saved, unacked, checkpointer };
+  }
+
+  it('the checkpointer acknowledges consumed messages only after the ledger names their state', async () => {
+    const { happened, saved, unacked, checkpointer } = setUp();
+    const consumed = new Set([11, 13]); // orders
+    const covered = () => unacked.covered((order) => consumed.has(order));
+    const saving = checkpointer.save(5);
+    const written = saving.write({
+      step: 5,
+      version: 5,
+      progress: 0.5,
+      table,
+      rewinds: [],
+      messages: covered(),
+    });
+    consumed.add(12); // by the next step
+    assert.deepEqual(happened, ['save state-000005']);
+    saved.open();
+    await written;
+    const path = 'tinker://run/weights/state-000005';
+    assert.deepEqual(happened, ['save state-000005', `ledger 5 ${path}`, 'ack 1', 'ack 3']);
+    assert.deepEqual(
+      covered().map(({ lease }) => lease.seq),
+      [2],
+    );
+  });
+
+  it('the checkpointer deletes a discarded state and saves its step again on request', async () => {
+    const { happened, saved, checkpointer } = setUp();
+    saved.open();
+    await checkpointer.save(5).discard();
+    assert.equal(checkpointer.writtenStep, 4);
+    const consumed = { step: 5, version: 5, progress: 0.5, table, rewinds: [], messages: [] };
+    await checkpointer.save(5).write(consumed);
+    assert.equal(checkpointer.writtenStep, 5);
+    const path = 'tinker://run/weights/state-000005';
+    assert.deepEqual(happened, [
+      'save state-000005',
+      `delete ${path}`,
+      'save state-000005',
+      `ledger 5 ${path}`,
+    ]);
+  });
+
+  it('unacked groups extend the ack wait of exactly the messages that no checkpoint covers', async () => {
+    const { happened, saved, unacked, checkpointer } = setUp();
+    saved.open();
+    const messages = unacked.covered((order) => order !== 12);
+    const consumed = { step: 5, version: 5, progress: 0, table, rewinds: [], messages };
+    await checkpointer.save(5).write(consumed);
+    happened.length = 0;
+    unacked.extendLeases();
+    assert.deepEqual(happened, ['working 2']);
+  });
+
+  it('the checkpointer saves each step once and keeps the two newest states', async () => {
+    const { happened, saved, checkpointer } = setUp();
+    saved.open();
+    const consumed = { version: 5, progress: 0.5, table, rewinds: [], messages: [] };
+    await checkpointer.save(4).write({ ...consumed, step: 4 }); // the restored one
+    await checkpointer.save(5).write({ ...consumed, step: 5 });
+    await checkpointer.save(5).write({ ...consumed, step: 5 });
+    await checkpointer.save(6).write({ ...consumed, step: 6 });
+    assert.deepEqual(
+      happened.filter((event) => !event.startsWith('ledger')),
+      ['save state-000005', 'save state-000006', 'delete tinker://run/weights/old'],
+    );
+  });
+
+  it('the checkpointer keeps every tenth step and the best state, across sessions', async () => {
+    const former = { step: 2, path: 'tinker://former/weights/state-000002' };
+    const options = { keepEverySteps: 10, states: [former] };
+    const { happened, ledger, saved, checkpointer } = setUp(options);
+    saved.open();
+    for (let step = 5; step <= 60; step++) {
+      const consumed = { step, version: step, progress: 0, table, rewinds: [], messages: [] };
+      await checkpointer.save(step).write(consumed);
+      await checkpointer.scored(step, step === 17 ? 0.5 : 0.1);
+    }
+    const states = ledger.at(-1)!.states!;
+    const left = states.filter(({ path }) => !happened.includes(`delete ${path}`));
+    assert.deepEqual(
+      left.map(({ step }) => step),
+      [10, 17, 20, 30, 40, 50, 59, 60],
+    );
+    assert.deepEqual(states, left); // written again with the last score
+  });
+});
 
 describe('the state of the best evaluation', () => {
   const deleting = () => Promise.resolve();

@@ -10,7 +10,7 @@ import { runNames } from '../../../shared/broker/names.js';
 import { BadRequest, Unavailable } from '../../../shared/tinker/errors.js';
 import type { Checkpoint, CurriculumState, TicketKey } from '../../../shared/wire/ledger.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { checkpoint, runConfig } from '../../support/messages.js';
 
 /** The data of a run in NATS. */

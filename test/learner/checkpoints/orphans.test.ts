@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { deleteOrphans } from '../../../learner/checkpoints/retention.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 /** A backend with these checkpoints; the manifests name `samplers`. @returns what is left. */
 async function sweep(

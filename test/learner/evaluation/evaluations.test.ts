@@ -12,8 +12,9 @@ import {
 } from '../../../learner/evaluation/evaluations.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { evalResult, runConfig } from '../../support/messages.js';
+import { never } from '../../support/waiting.js';
 
 describe('evaluations every 10 steps', () => {
   const [three] = evalResult().byDifficulty;
@@ -171,7 +172,6 @@ describe('evaluations every 10 steps', () => {
 describe('evals.jsonl of a run whose steps a crash has rolled back', () => {
   it('the evaluations of these steps move to evals.undone.jsonl, also once the steps are trained again', async () => {
     const runDir = await mkdtemp(join(tmpdir(), 'offbeat-evals-'));
-    const never = new AbortController().signal;
     const versionsIn = async (name: string) =>
       (await readFile(join(runDir, name), 'utf8').catch(() => ''))
         .split('\n')

@@ -21,7 +21,7 @@ import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
 import { orderOf, readableId } from '../../../shared/base/ticket-name.js';
 import { messageIdOf, newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { runConfig, rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
 
 const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 4 } });

@@ -4,7 +4,7 @@ import { AdapterSource } from '../../../learner/publish/adapter-source.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { UserError } from '../../../shared/base/errors.js';
 import { AdapterOutOfReach, BadRequest } from '../../../shared/tinker/errors.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 /** A source of the adapters of a backend that offers some of the ways, and the calls that it made. */
 function sourceOf(offers: { archives?: boolean; external?: boolean; asLinks?: boolean }) {
@@ -22,7 +22,6 @@ function sourceOf(offers: { archives?: boolean; external?: boolean; asLinks?: bo
         ...(await download('files of')(path)),
         link: linkTo(path),
       }),
-      signLink: (path) => Promise.resolve(linkTo(path)),
       deleteCheckpoint: (path) => {
         calls.push(`delete ${path}`);
         return Promise.resolve();

@@ -16,7 +16,7 @@ import { encodeAdapter, weightFormat } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
 import type { SamplerKind } from '../../../shared/wire/actor-lease.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { actorLease } from '../../support/messages.js';
 import { tinySizes, warmAdapter } from '../../support/tiny-model.js';
 

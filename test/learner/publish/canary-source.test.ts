@@ -4,7 +4,7 @@ import { CanarySource, canaryTexts } from '../../../learner/publish/canary-sourc
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import type { Datum } from '../../../shared/rl/datum.js';
 import { Canary, canaryDigest } from '../../../shared/wire/canary.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 const texts = [Int32Array.of(3, 4, 5, 6), Int32Array.from({ length: 60 }, (_, i) => i)];
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PublishedVersions } from '../../../learner/publish/published-versions.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 const manifest = (version: number): PolicyManifest => ({
   v: 1,

@@ -11,7 +11,7 @@ import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
 import { AdapterOutOfReach, BadRequest } from '../../../shared/tinker/errors.js';
 import type { ActorLease } from '../../../shared/wire/actor-lease.js';
 import { canaryDigest, type Canary } from '../../../shared/wire/canary.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { actorLease, rolloutGroup, scoredGroup } from '../../support/messages.js';
 import { tinySizes, warmAdapter } from '../../support/tiny-model.js';
 

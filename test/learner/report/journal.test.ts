@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { evalsJournal, Journal, metricsJournal } from '../../../learner/report/journal.js';
 import type { EvalEvent, StepEvent } from '../../../learner/report/history.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { evalResult } from '../../support/messages.js';
 
 const wait = { log: silent, signal: new AbortController().signal };

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { RefusalReports } from '../../../learner/report/refusal-reports.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { actorLease } from '../../support/messages.js';
 
 const finding = { version: 3, difference: 0.5, band: 1e-3, mean: 0.1, meanBand: 2e-4, place: 1 };

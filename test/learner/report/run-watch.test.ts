@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { RunWatch } from '../../../learner/report/run-watch.js';
 import type { Backlog } from '../../../shared/broker/backlog.js';
 import type { ActorLease } from '../../../shared/wire/actor-lease.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { actorLease } from '../../support/messages.js';
 
 const nothing = { messages: 0, oldestAgeSeconds: 0, published: 0 };

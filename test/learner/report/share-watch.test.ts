@@ -3,7 +3,8 @@ import { it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { ShareWatch } from '../../../learner/report/run-watch.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
-import { gate, silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
+import { gate } from '../../support/waiting.js';
 
 it('a share watch completes its report before its disposal resolves', async () => {
   const answer = gate();

@@ -11,8 +11,9 @@ import {
 import { StepDamaged } from '../../../learner/audit/damage.js';
 import { BadRequest, RunLost } from '../../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../../shared/wire/ledger.js';
-import { gate, silent, until } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { RecordingProxy } from '../../support/recording-proxy.js';
+import { gate, never, until } from '../../support/waiting.js';
 import { apiKey, modelName, startOn, tinyModel } from '../../local-backend/running-backend.js';
 
 const failure = { operation: 'o', url: 'u', detail: 'not found' };
@@ -24,7 +25,6 @@ const adam = {
   weightDecay: 0,
   gradClipNorm: 0,
 };
-const never = new AbortController().signal;
 
 /** Runs sessions as the leading learner, with their own backend and without pauses. */
 async function recovering<Result>(

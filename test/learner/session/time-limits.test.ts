@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
-import { graceAfter } from '../../../learner/session/time-limits.js';
+import { graceAfter, TrainingClock } from '../../../learner/session/time-limits.js';
 
 describe('the grace of a stopped learner', () => {
   it('a stopped learner keeps its connections for the patience that it was given, and then says which setting that was', () => {
@@ -18,5 +18,27 @@ describe('the grace of a stopped learner', () => {
     } finally {
       mock.timers.reset();
     }
+  });
+});
+
+describe('the training clock', () => {
+  it('the training clock adds up its running times and aborts at the limit', () => {
+    let now = 0;
+    const clock = new TrainingClock(1, () => now);
+    {
+      using running = clock.start();
+      now = 40;
+      assert(!running.signal.aborted);
+    }
+    now = 1_000; // an evaluation ran meanwhile
+    assert.equal(clock.seconds, 40);
+    {
+      using running = clock.start();
+      now = 1_020;
+      assert(!running.signal.aborted);
+    }
+    assert(clock.isOver);
+    using again = clock.start();
+    assert(again.signal.aborted);
   });
 });

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 import { keepUp, type UpkeepOptions } from '../../../learner/session/upkeep.js';
-import { gate, silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { actorLease } from '../../support/messages.js';
+import { gate } from '../../support/waiting.js';
 
 describe('the upkeep of a session', () => {
   let done: Record<'extended' | 'checked' | 'maintained', number>;

@@ -19,7 +19,7 @@ import type { Lease } from '../../../shared/broker/delivery.js';
 import { Changes } from '../../../shared/base/changes.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 
 const config = runConfig({

@@ -9,7 +9,7 @@ import {
 import { TicketTable } from '../../../learner/tickets/ticket-table.js';
 import { UserError } from '../../../shared/base/errors.js';
 import type { Datum } from '../../../shared/rl/datum.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { rolloutGroup } from '../../support/messages.js';
 
 /** The first version of this session, which has published one more. */

@@ -6,7 +6,7 @@ import type { NoSignalStreak } from '../../../learner/stop/no-signal-watch.js';
 import { StopConditions } from '../../../learner/stop/stop-conditions.js';
 import type { StepEvent } from '../../../learner/report/history.js';
 import { UserError } from '../../../shared/base/errors.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 function event(step: number, kl: number): StepEvent {
   const metrics = { 'env/all/reward/total': 1, kl_sample_train_v2: kl };
@@ -105,8 +105,8 @@ describe('the stop conditions, after two unhealthy steps or by a condition on gr
   });
 
   it('a run whose weights cannot be published is given up at the first such step', () => {
-    stopConditions.refuse(3, 'version 3 is not finite');
-    stopConditions.refuse(4, 'version 4 is not finite');
+    stopConditions.giveUp(3, 'version 3 is not finite');
+    stopConditions.giveUp(4, 'version 4 is not finite');
     assert(stopConditions.signal.aborted && stopConditions.hasDiverged);
     assert.deepEqual(stopConditions.ending(2), {
       reason: 'diverged',

@@ -8,10 +8,10 @@ import {
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { Changes } from '../../../shared/base/changes.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { runConfig } from '../../support/messages.js';
+import { never } from '../../support/waiting.js';
 
-const never = new AbortController().signal;
 const example = { tokens: Int32Array.of(1, 2, 3), isTrained: Uint8Array.of(0, 1, 1) };
 
 /** Trains one epoch of eight examples, four a step, on a backend that gives each token the logprob -1. */

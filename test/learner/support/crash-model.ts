@@ -10,6 +10,7 @@ import type { DeathCause } from '../../../shared/wire/death-cause.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
 import { rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
+import { never } from '../../support/waiting.js';
 import { startSession, limits, Queue, type LearnerSession, type Saved } from './crash-parts.js';
 
 /**
@@ -281,7 +282,6 @@ function isUseless(signal: AbortSignal): boolean {
 }
 
 const tokensOfGroup = 6; // two rollouts of three tokens
-const never = new AbortController().signal;
 const rare = ['crash', 'restart', 'restart', 'repeat'] as const;
 const usual = [
   ...(['issue', 'issue', 'sample', 'sample', 'sample', 'deliver', 'deliver', 'deliver'] as const),

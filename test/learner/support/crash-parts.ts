@@ -14,7 +14,7 @@ import { ticketBound } from '../../../shared/rl/capacity.js';
 import type { Usage } from '../../../shared/wire/ledger.js';
 import type { Rewind } from '../../../shared/rl/staleness.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 import { runConfig } from '../../support/messages.js';
 
 export const limits = {

@@ -9,8 +9,7 @@ import type { Ticket } from '../../../shared/wire/ticket.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { limits } from '../support/crash-parts.js';
 import { runConfig } from '../../support/messages.js';
-
-const never = new AbortController().signal;
+import { never } from '../../support/waiting.js';
 
 describe('the pace of tickets with two ahead', () => {
   let demand: TicketDemand | undefined;

@@ -4,7 +4,7 @@ import { QueueRepair } from '../../../shared/broker/queue-repair.js';
 import type { Link } from '../../../shared/broker/link.js';
 import { runNames, type Source } from '../../../shared/broker/names.js';
 import { Outages } from '../../../shared/broker/retry.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 interface Queue {
   messages: number;

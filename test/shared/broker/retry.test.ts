@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { ErrorCode, NatsError } from 'nats';
 import { classify } from '../../../shared/broker/failures.js';
 import { Outages, pauseMs, retry } from '../../../shared/broker/retry.js';
-import { silent } from '../../support/broker.js';
+import { silent } from '../../support/log.js';
 
 /** As the server answers: a status and one of its error codes. */
 function answer(code: number, err_code: number): NatsError {

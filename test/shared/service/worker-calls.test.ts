@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { WorkerCalls } from '../../../shared/service/worker-calls.js';
 import { PermanentError, UserError } from '../../../shared/base/errors.js';
-import { until } from '../../support/broker.js';
+import { until } from '../../support/waiting.js';
 import type { TestCalls } from './calls-worker.js';
 import type { Blocked, DrainingCalls } from './draining-worker.js';
 

@@ -8,8 +8,8 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { dataSpec, readData, type DataSpec } from '../../../shared/tasks/data/data.js';
 import type { DatasetHub } from '../../../shared/tasks/data/dataset-hub.js';
-import { until } from '../../support/broker.js';
 import { commit, HubServer, repository, type Answer } from '../../support/hub-server.js';
+import { until } from '../../support/waiting.js';
 
 const golden = fileURLToPath(new URL('../../../../test/shared/tasks/golden/', import.meta.url));
 const train = await readFile(join(golden, 'snappy.parquet'));

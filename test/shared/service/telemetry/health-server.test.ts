@@ -5,10 +5,7 @@ import { sendSlowly } from '../../../support/slow-client.js';
 
 describe('the health server', () => {
   it('the health server answers three paths, and only GET and HEAD', async () => {
-    await using health = await serveHealth('127.0.0.1', 0, () => ({
-      isReady: false,
-      reason: 'waiting',
-    }));
+    await using health = await serveHealth('127.0.0.1', 0, () => 'waiting');
     const ask = (path: string, method = 'GET') =>
       fetch(`http://127.0.0.1:${health.port}${path}`, { method });
     assert.equal((await ask('/healthz')).status, 200);
@@ -22,7 +19,7 @@ describe('the health server', () => {
 
   it('the health server exposes in /metrics neither the environment nor the command line', async () => {
     process.env['LEARNER_API_KEY'] = 'tml-hunter2';
-    await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }));
+    await using health = await serveHealth('127.0.0.1', 0, () => undefined);
     const text = await (await fetch(`http://127.0.0.1:${health.port}/metrics`)).text();
     delete process.env['LEARNER_API_KEY'];
     assert.match(text, /process_cpu_seconds_total/);
@@ -34,7 +31,7 @@ describe('the health server', () => {
     'the health server closes a connection whose headers or body never end',
     { timeout: 60_000 },
     async () => {
-      await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }), 200);
+      await using health = await serveHealth('127.0.0.1', 0, () => undefined, 200);
       const begin = 'GET /healthz HTTP/1.1\r\nhost: x\r\n';
       assert.match(await sendSlowly(health.port, begin, 'x-more: 1\r\n'), /^HTTP\/1\.1 408 /);
       const body = await sendSlowly(health.port, `${begin}content-length: 1000000\r\n\r\n`, 'x');

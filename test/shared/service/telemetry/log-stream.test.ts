@@ -41,7 +41,7 @@ describe('the log of a service', () => {
   });
 
   it('the log makes the service report that it is not ready as long as the disk is full', async (context) => {
-    await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }));
+    await using health = await serveHealth('127.0.0.1', 0, () => undefined);
     const ready = async () => {
       const answer = await fetch(`http://127.0.0.1:${health.port}/readyz`);
       return [answer.status, await answer.text()];

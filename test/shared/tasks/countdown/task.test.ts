@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { countdown } from '../../../../shared/tasks/countdown/task.js';
 import type { CountdownSpec } from '../../../../shared/tasks/countdown/spec.js';
-import { UserError } from '../../../../shared/base/errors.js';
+import { asyncComplaintOf } from '../../../support/complaint.js';
 import { countdownSpec } from '../../../support/countdown-task.js';
 
 type DatasetSpec = CountdownSpec['dataset'];
@@ -54,14 +54,8 @@ describe('a dataset from a file', () => {
     await writeFile(path, lines.join('\n'));
     return loadDataset({ kind: 'jsonl', path, seed, testSize });
   }
-  const complaint = async (lines: string[], testSize?: number): Promise<string> => {
-    const error = await load(lines, testSize).then(
-      () => assert.fail('it was accepted'),
-      (caught: unknown) => caught,
-    );
-    assert(error instanceof UserError, String(error));
-    return error.message;
-  };
+  const complaint = (lines: string[], testSize?: number) =>
+    asyncComplaintOf(() => load(lines, testSize));
   const rows = Array.from({ length: 30 }, (_, i) => `{"nums":[${i + 1},2,3],"target":${i + 6}}`);
 
   it('a dataset from a file holds out the first rows in order and shuffles the rest by the seed', async () => {
