@@ -14,28 +14,8 @@ import { lognormalSeconds } from '../../tools/simulate/trace.js';
 import { startBackendProcess, type BackendProcess } from './backend-process.js';
 import { ensurePackages, pathOf } from './packages.js';
 import { startPacedServer } from './paced-server.js';
-import { raceTable } from './race-table.js';
+import { type Race, racesIn, raceTable, Step } from './race-table.js';
 import { compatFolder, type SuiteContext } from './suite.js';
-
-/** What a step of a run is known by. */
-const Step = z.object({
-  seconds: z.number(), // since the command was given
-  answers: z.int(), // that were sampled since the step before, for training
-  right: z.number(), // of these
-  staleness: z.number(), // mean, in versions
-});
-
-/** The steps of one system in its time. */
-export const Race = z.object({
-  system: z.enum(['offbeat', 'cookbook']),
-  bound: z.int(), // versions, as each system understands it
-  loss: z.string(),
-  learningRate: z.number(),
-  seed: z.int(),
-  minutes: z.number(),
-  steps: z.array(Step),
-});
-export type Race = z.infer<typeof Race>;
 
 /** The server of the simulated loop (docs/performance.md), four times as fast. */
 const pace = {
@@ -75,7 +55,7 @@ export async function testCookbookLearning(context: SuiteContext): Promise<void>
     { system: 'cookbook', bound, loss: 'ppo', learningRate: 2e-3 },
   ];
   const kept = isShort ? join(folder, 'races.jsonl') : await keptFile();
-  const races = await readRaces(kept);
+  const races = racesIn(await readFile(kept, 'utf8').catch(() => ''));
   for (const seed of seeds) {
     const problems = join(folder, `problems-${seed}.jsonl`);
     await writeFile(problems, await problemLines(seed));
@@ -111,14 +91,6 @@ async function keptFile(): Promise<string> {
   const folder = join(packageRoot, 'sweeps/cookbook-learning');
   await mkdir(folder, { recursive: true });
   return join(folder, 'races.jsonl');
-}
-
-async function readRaces(path: string): Promise<Race[]> {
-  const text = await readFile(path, 'utf8').catch(() => '');
-  return text
-    .split('\n')
-    .filter((line) => line !== '')
-    .map((line) => Race.parse(JSON.parse(line)));
 }
 
 /** The problems of `npm start` that the model was not made for, in an order of the seed. */

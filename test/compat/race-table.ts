@@ -1,7 +1,33 @@
+import { z } from 'zod';
 import { mean } from '../../shared/base/statistics.js';
 import { halfTInterval } from '../../tools/sweep/bootstrap.js';
 import { alignedTable } from '../docs/markdown-table.js';
-import type { Race } from './cookbook-learning.js';
+
+/** What a step of a run is known by. */
+export const Step = z.object({
+  seconds: z.number(), // since the command was given
+  answers: z.int(), // that were sampled since the step before, for training
+  right: z.number(), // of these
+  staleness: z.number(), // mean, in versions
+});
+
+/** The steps of one system in its time. */
+const Race = z.object({
+  system: z.enum(['offbeat', 'cookbook']),
+  bound: z.int(), // versions, as each system understands it
+  loss: z.string(),
+  learningRate: z.number(),
+  seed: z.int(),
+  minutes: z.number(),
+  steps: z.array(Step),
+});
+export type Race = z.infer<typeof Race>;
+
+/** The races of a file with one in each line. */
+export function racesIn(text: string): Race[] {
+  const lines = text.split('\n').filter((line) => line !== '');
+  return lines.map((line) => Race.parse(JSON.parse(line)));
+}
 
 /** A row for each system with its settings. */
 export function raceTable(races: readonly Race[]): string {

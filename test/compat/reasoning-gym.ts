@@ -5,8 +5,9 @@ import { createInterface } from 'node:readline';
 import { generateProblems } from '../../shared/tasks/countdown/generator.js';
 import { problemOf } from '../../shared/tasks/countdown/problem.js';
 import { styles } from '../../shared/tasks/countdown/prompts.js';
-import { answerForm, scoreAnswer, zeroOrOne } from '../../shared/tasks/countdown/score.js';
+import { answerForm, scoreAnswer } from '../../shared/tasks/countdown/score.js';
 import { atLeast, atMost, runPython, type SuiteContext } from './suite.js';
+import { zeroOrOne } from '../support/countdown-task.js';
 
 interface Row {
   readonly numbers: readonly number[];

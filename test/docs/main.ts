@@ -6,6 +6,7 @@ import { examplePages, updatedExample } from './example.js';
 import { updatedFigures } from './figures.js';
 import { objectivePage, updatedObjective } from './losses-table.js';
 import { metricsPage, updatedPage } from './metrics-table.js';
+import { racePage, updatedRaces } from './race-table.js';
 import { resultPages, updatedResults } from './results-table.js';
 import { backendsPage, updatedServers } from './servers-table.js';
 import { simulatedPage, updatedSimulations } from './simulated-tables.js';
@@ -24,6 +25,8 @@ for (const [path, figure] of await updatedFigures()) {
 }
 const simulated = join(packageRoot, simulatedPage);
 await writeFile(simulated, await updatedSimulations(await readFile(simulated, 'utf8')));
+const raced = join(packageRoot, racePage);
+await writeFile(raced, await updatedRaces(await readFile(raced, 'utf8')));
 for (const [path, page] of await examplePages()) {
   await writeFile(join(packageRoot, path), await updatedExample(page));
 }

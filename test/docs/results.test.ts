@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import { racePage, updatedRaces } from './race-table.js';
 import { committedResults, resultPages, updatedResults } from './results-table.js';
 
 describe('the results in the documentation', () => {
@@ -13,6 +14,11 @@ describe('the results in the documentation', () => {
       assert.equal(page, await updatedResults(name, page), 'run npm run docs');
     });
   }
+
+  it('the table of the race is that of the committed results', async () => {
+    const page = await readFile(join(packageRoot, racePage), 'utf8');
+    assert.equal(page, await updatedRaces(page), 'run npm run docs');
+  });
 
   it('the committed results are of the model that ships', async () => {
     const { digest } = await readModelDirectory(embeddedModelPath);
