@@ -1,4 +1,3 @@
-import { UserError } from '../shared/base/errors.js';
 import { unusableFolder } from '../shared/base/make-folder.js';
 import { markHandled, type TaskScope } from '../shared/base/task-scope.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
@@ -46,6 +45,8 @@ interface LocalBackendOptions extends ApiKeys {
   readonly unloadEveryMs?: number;
   /** How long an operation waits for missing earlier ones, in ms. */
   readonly gapWaitMs?: number;
+  /** How long to wait for another backend that uses the checkpoints, in ms. */
+  readonly lockPatienceMs?: number;
 }
 
 export interface LocalBackend extends AsyncDisposable {
@@ -65,7 +66,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const { modelDir, modelName: name, loraAlpha, checkpointDir, log, scope } = options;
   const model = { name, directory: await readModelDirectory(modelDir), loraAlpha };
   const signal = scope?.signal ?? new AbortController().signal;
-  const lock = await lockCheckpoints(checkpointDir, { log, signal });
+  const lock = await lockCheckpoints(checkpointDir, { log, signal }, options.lockPatienceMs);
   try {
     const store = await CheckpointStore.open(checkpointDir, log, signal);
     log.info({ checkpoints: store.list().length, dir: checkpointDir }, 'checkpoints found');
@@ -87,20 +88,23 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
  * Locks the folder of the checkpoints: at its start a backend removes what a crashed one left there half-written, which
  * would be the saves of one that runs.
  *
+ * @param patienceMs how long to wait for another backend: that of a killed launcher takes some seconds to end.
  * @throws {UserError} if another backend uses the folder, or it cannot be written.
  */
-async function lockCheckpoints(folder: string, wait: RoomWait): Promise<Disposable> {
+async function lockCheckpoints(
+  folder: string,
+  wait: RoomWait,
+  patienceMs = 15_000,
+): Promise<Disposable> {
   const { signal } = wait;
+  const patience = { holderMs: patienceMs, watchMs: patienceMs, signal };
   try {
     return await writeWhenRoom('checkpoints', wait, () =>
-      lockFolder(folder, 'offbeat local-backend', { watchMs: 15_000, signal }),
+      lockFolder(folder, 'offbeat local-backend', patience),
     );
   } catch (caught) {
-    if (signal.aborted) throw caught;
-    if (!(caught instanceof FolderInUse)) throw unusableFolder(folder, '--checkpoint-dir', caught);
-    throw new UserError(`${caught.message}, or name another folder with --checkpoint-dir`, {
-      cause: caught,
-    });
+    if (signal.aborted || caught instanceof FolderInUse) throw caught;
+    throw unusableFolder(folder, '--checkpoint-dir', caught);
   }
 }
 

@@ -177,7 +177,9 @@ export async function watchLost(
     const gone = evaluator.awaited.filter(({ ticketId }) => !queued.has(ticketId));
     if (gone.length === 0) continue;
     const passage = broker.pass('eval', () => 0);
-    while (!(await passage.isOver())) await sleep(lostEveryMs, undefined, { signal });
+    // Reading a dead letter takes a moment, too.
+    do await sleep(lostEveryMs, undefined, { signal });
+    while (!(await passage.isOver()));
     const open = new Set(evaluator.awaited.map(({ ticketId }) => ticketId));
     const held = new Set(passage.heldLong.map(({ ticketId }) => ticketId));
     for (const { ticketId } of gone) {

@@ -40,7 +40,13 @@ export function goesOnAfterStop(
   const before = tokens.subarray(0, -1);
   if (lengthAtStop(before, decode, stopStrings) === undefined) return false;
   const matcher = new StopStringMatcher(decode, stopStrings);
-  return before.some((_, i) => matcher.isStopped([...before.subarray(0, i + 1)]));
+  // The matcher counts on every token to have a text; one without any would hide a stop string from it.
+  const seen: number[] = [];
+  return before.some((token) => {
+    if (decode([token]) === '') return false;
+    seen.push(token);
+    return matcher.isStopped(seen);
+  });
 }
 
 /**

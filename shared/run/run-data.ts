@@ -20,7 +20,7 @@ export async function loadRunData(
   if (dataset.digest !== datasetDigest) {
     throw new UserError(
       `the problems here have the digest ${dataset.digest}, those of run ${run} ${datasetDigest}; ` +
-        'use the release of offbeat that its learner has, and the same data (--dataset-path)',
+        'use the data that its learner has, and the same release of offbeat',
     );
   }
   return { task, dataset };

@@ -49,6 +49,8 @@ interface LockOptions {
   readonly isReader?: boolean;
   /** How long to wait for a reader to end. */
   readonly readerMs?: number;
+  /** How long to wait for any other holder to end; by default not at all. */
+  readonly holderMs?: number;
   /**
    * Takes over a lock of another container or host that is not renewed while it is watched for this long. For a service
    * that a cluster starts again elsewhere; without it a lock of another host is only removed by hand.
@@ -66,7 +68,7 @@ interface LockOptions {
 export async function lockFolder(
   folder: string,
   command: string,
-  { isReader, readerMs = 10_000, watchMs, signal }: LockOptions = {},
+  { isReader, readerMs = 10_000, holderMs = 0, watchMs, signal }: LockOptions = {},
 ): Promise<Disposable> {
   await makeFolder(folder);
   const path = join(folder, '.lock');
@@ -82,8 +84,8 @@ export async function lockFolder(
       const { holder } = lock;
       const isWatched = watchMs !== undefined && placeOf(holder) !== 'here' && isSame(lock, first);
       if (isWatched && waitedMs >= watchMs && removeAbandoned(path, lock)) continue;
-      const mayEnd = isWatched || (holder.isReader === true && waitedMs < readerMs);
-      if (!mayEnd) throw inUse(holder, folder, path);
+      const mayEndMs = holder.isReader === true ? readerMs : holderMs;
+      if (!isWatched && waitedMs >= mayEndMs) throw inUse(holder, folder, path);
     } else {
       const isBeingWritten = lock.text === '' && look < emptyLooks;
       if (!isBeingWritten && removeAbandoned(path, lock)) continue;

@@ -1,6 +1,4 @@
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { ServiceProcess } from '../support/service-process.js';
@@ -26,33 +24,6 @@ describe('the local backend as a process', { timeout: 120_000 }, () => {
     assert.equal(await backend.metric(`local_backend_requests_total{${answered}}`), 1);
     assert.equal(await backend.stop('SIGTERM'), 0);
     assert(!JSON.stringify(backend.log).includes('tml-process-key'));
-  });
-
-  it('a second local backend on the same checkpoints is refused with the process that uses them', async () => {
-    await using model = await tinyModel();
-    const checkpoints = join(model.path, 'checkpoints');
-    const flags = ['--port', '0', '--api-key', 'tml-key1', '--model-dir', model.path];
-    const start = () => startBackend([...flags, '--checkpoint-dir', checkpoints]);
-    await using first = start();
-    await first.says(({ msg }) => msg === 'listening');
-    const halfWritten = join(checkpoints, 'run', 'weights', '.new.one');
-    await mkdir(halfWritten, { recursive: true });
-
-    await using second = start();
-    assert.equal(await second.exitCode(), 2);
-    const { message } = second.errors.match(
-      /^process \d+ \(offbeat local-backend\) is using (?<message>.*)$/m,
-    )!.groups!;
-    assert.equal(
-      message,
-      `${checkpoints}; wait until it ends, or end it, or name another folder with --checkpoint-dir`,
-    );
-    assert(existsSync(halfWritten)); // a save of the first
-
-    assert.equal(await first.stop('SIGTERM'), 0);
-    await using third = start();
-    await third.says(({ msg }) => msg === 'listening');
-    assert(!existsSync(halfWritten));
   });
 
   it('the local backend names every wrong setting and ends with 2', async () => {

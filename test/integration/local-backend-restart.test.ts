@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UserError } from '../../shared/base/errors.js';
@@ -41,6 +43,24 @@ describe('a restarted local backend', () => {
       await wire.evaluation(await wire.sendForwardBackward(forwardBackward(heir, 2))),
       continued,
     );
+  });
+
+  it('a second local backend on the same checkpoints waits for the first to end, and is refused if it does not', async () => {
+    await using directory = await tinyModel();
+    const first = await startOn(directory.path);
+    const halfWritten = join(directory.path, 'checkpoints', 'run', 'weights', '.new.one'); // a save of the first
+    await mkdir(halfWritten, { recursive: true });
+    await assert.rejects(startOn(directory.path, { lockPatienceMs: 0 }), {
+      name: 'FolderInUse',
+      message:
+        /^process \d+ \(offbeat local-backend\) is using .*checkpoints; wait until it ends, or end it$/,
+    });
+    assert(existsSync(halfWritten));
+
+    const second = startOn(directory.path, { lockPatienceMs: 600_000 });
+    await first[Symbol.asyncDispose]();
+    await using _second = await second;
+    assert(!existsSync(halfWritten));
   });
 
   it('a local backend names an occupied port and the remedy', async () => {

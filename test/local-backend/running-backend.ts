@@ -32,6 +32,7 @@ export async function startOn(
     now?: () => number;
     unloadEveryMs?: number;
     checkpointDir?: string;
+    lockPatienceMs?: number;
   } = {},
 ): Promise<LocalBackend> {
   return startLocalBackend({

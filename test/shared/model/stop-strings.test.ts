@@ -45,6 +45,14 @@ describe('going on after a stop string', () => {
     assert(goesOn(4, 0));
   });
 
+  it('tokens without a text do not hide a stop string', () => {
+    const silent = (tokens: ArrayLike<number>) =>
+      text(Array.from(tokens).filter((token) => token !== 9));
+    const hidden = [1, 2, ...Array<number>(20).fill(9), 3];
+    assert(goesOnAfterStop(Int32Array.of(...hidden, 5), silent, ['ends']));
+    assert(!goesOnAfterStop(Int32Array.from(hidden), silent, ['ends']));
+  });
+
   it('a stop string that only one of the two ways of decoding shows does not count', () => {
     const whole = (tokens: ArrayLike<number>) => (tokens.length > 2 ? 'ends' : text(tokens));
     assert(!goesOnAfterStop(Int32Array.of(0, 1, 2, 5), whole, ['ends']));

@@ -128,8 +128,12 @@ describe('the lock of a folder', { timeout: 30_000 }, () => {
     await refusal;
   });
 
-  it('a service does not wait for the lock of a process that it sees running', async () => {
-    using _lock = await lock();
+  it('a service that watches does not wait for the lock of a process that it sees running, unless asked to', async () => {
+    const first = await lock();
+    const waiting = lockFolder(folder, 'offbeat test', { holderMs: 60_000 });
+    for (let i = 0; i < 10; i++) await stat(path); // it has looked at the file by then
+    first[Symbol.dispose]();
+    using _lock = await waiting;
     await assert.rejects(
       lockFolder(folder, 'offbeat test', { watchMs: 60_000 }),
       /wait until it ends/,
