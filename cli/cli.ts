@@ -139,6 +139,16 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     },
   ],
   [
+    'delete',
+    {
+      purpose: 'deletes what a finished run has left on servers',
+      load: async () => {
+        const { deleteRun, deleteHelp } = await import('./delete/command.js');
+        return { run: deleteRun, help: deleteHelp };
+      },
+    },
+  ],
+  [
     'sweep',
     {
       words: 'FILE',

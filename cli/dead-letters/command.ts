@@ -9,9 +9,8 @@ import { describeFlags } from '../../shared/service/config-help.js';
 import { printable, printableJson } from '../../shared/base/printable.js';
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import { expiryOf } from '../../shared/wire/ledger.js';
 import { readStore } from '../existing-run/read-store.js';
-import { readRunState } from '../existing-run/run-state.js';
+import { takeLead } from '../existing-run/take-lead.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/stop-signals.js';
 import { type TicketFacts, entriesOf, type Entry, listText, showing } from './text.js';
@@ -200,7 +199,8 @@ async function show({ broker, facts, chosen, request: { config } }: Letters): Pr
  * no learner may lead meanwhile. A letter is deleted once its message is stored again.
  */
 async function replay({ broker, request, chosen, signal }: Letters): Promise<Outcome[]> {
-  await using _lead = await lead(broker, signal);
+  const refusal = `a learner trains run ${broker.run} and has replaced these tickets already; stop it before a replay`;
+  await using _lead = await takeLead(broker, 'dead-letters', refusal, signal);
   const outcomes: Outcome[] = [];
   for (const { number, ticket } of chosen) {
     const letter = await broker.deadLetters.at(number);
@@ -234,21 +234,6 @@ async function replay({ broker, request, chosen, signal }: Letters): Promise<Out
 
 /** How long a queue may be full before a replay gives up. */
 const patienceMs = 30_000;
-
-async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposable> {
-  const { leader } = await readRunState(broker, signal);
-  // Longer than the lease is valid without renewal.
-  const patience = AbortSignal.timeout((leader === undefined ? 0 : expiryOf(leader)) + 10_000);
-  try {
-    return await broker.ledger.lead('dead-letters', AbortSignal.any([signal, patience]));
-  } catch (caught) {
-    if (!patience.aborted) throw caught;
-    throw new UserError(
-      `a learner trains run ${broker.run} and has replaced these tickets already; stop it before a replay`,
-      { cause: caught },
-    );
-  }
-}
 
 /** The letter of an open ticket stays: without it the next learner would always wait for the ticket. */
 async function purge({ broker, chosen }: Letters): Promise<Outcome[]> {

@@ -17,6 +17,7 @@ const commands = [
   'dashboard',
   'report',
   'dead-letters',
+  'delete',
   'sweep',
   ...services,
   'solve',

@@ -7,6 +7,7 @@ import {
   reportService,
 } from '../../cli/dashboard/config.js';
 import { DeadLettersConfig, deadLettersService } from '../../cli/dead-letters/command.js';
+import { DeleteConfig, deleteService } from '../../cli/delete/command.js';
 import { DoctorConfig, doctorService } from '../../cli/doctor/doctor-config.js';
 import { EvalConfig, evalService } from '../../cli/eval/eval-config.js';
 import { ExportConfig, exportService } from '../../cli/export/export.js';
@@ -68,6 +69,7 @@ export const commandSettings: Readonly<
   export: { service: exportService, shape: ExportConfig.shape },
   eval: { service: evalService, shape: EvalConfig.shape },
   'dead-letters': { service: deadLettersService, shape: DeadLettersConfig.shape },
+  delete: { service: deleteService, shape: DeleteConfig.shape },
   sweep: { service: sweepService, shape: SweepConfig.shape },
   'nats-config': { service: natsConfigService, shape: NatsConfig.shape },
   dashboard: { service: dashboardService, shape: DashboardConfig.shape },
