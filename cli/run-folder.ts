@@ -98,6 +98,7 @@ export async function removeIfNotBegun(
 const beforeItBegins = [
   ...['.lock', '.lock.takeover', 'launch.json', 'launch.json.partial', 'config.json'],
   ...['checkpoint.json', 'checkpoint.json.partial'], // of step 0; later ones have metrics beside them
+  ...['.room', 'rollouts.json', 'rollouts.json.partial'], // a probe of the disk, and what the dashboard showed last
   'summary.json', // of a learner that was stopped before it did anything; others have more beside it
 ];
 

@@ -1,15 +1,16 @@
-import { copyFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { string } from '../../shared/service/config-fields.js';
 import { makeOutputFolder } from '../../shared/base/make-folder.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
-import { UserError } from '../../shared/base/errors.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
+import { readJournal, stepRow, type StepRow } from '../read-journal.js';
 import { runFolderAt, runsIn, unknownRun } from '../run-folder.js';
-import { readHistory, type HistoryRow, csvText, wandbHistory } from './history.js';
-import { eventFile, eventFileName } from './tensorboard.js';
+import { eventFile, eventFileName, isEventFile } from './tensorboard.js';
+import { csvText, wandbHistory } from './text-formats.js';
 
 export const ExportConfig = z.object({
   run: RunName.describe('the run whose metrics.jsonl is exported; it may still be training.'),
@@ -41,16 +42,24 @@ export async function exportRun(argv: readonly string[], env: Environment): Prom
   const runs = await runsIn(runsDir);
   if (!runs.includes(run)) throw new UserError(unknownRun(run, runsDir, runs));
   const { path } = runFolderAt(runsDir, run);
-  const rows = await readHistory(join(path, 'metrics.jsonl'));
+  const rows = await readJournal(path, 'metrics.jsonl', stepRow);
   if (rows.length === 0) throw new UserError(`run ${run} has no step yet`);
   const folder = out ?? join(path, 'exports', format);
   await makeOutputFolder(folder, '--out');
   const name = await write[format](rows, folder, join(path, 'config.json'));
+  // An earlier export has another name if the first step was trained again, and TensorBoard would show both.
+  if (out === undefined) await removeOthers(folder, name);
   process.stdout.write(`${rows.length} steps in ${join(folder, name)}\n`);
   return 0;
 }
 
-type Writer = (rows: readonly HistoryRow[], folder: string, config: string) => Promise<string>;
+/** Removes the event files of earlier exports from a folder that only has exports of this run. */
+async function removeOthers(folder: string, name: string): Promise<void> {
+  const others = (await readdir(folder)).filter((entry) => isEventFile(entry) && entry !== name);
+  for (const entry of others) await rm(join(folder, entry));
+}
+
+type Writer = (rows: readonly StepRow[], folder: string, config: string) => Promise<string>;
 
 /** By format: writes its files and returns the name of the one with the steps. */
 const write: Readonly<Record<z.infer<typeof ExportConfig>['format'], Writer>> = {
@@ -60,8 +69,14 @@ const write: Readonly<Record<z.infer<typeof ExportConfig>['format'], Writer>> = 
     return name;
   },
   async wandb(rows, folder, config) {
+    const text = await readFile(config, 'utf8').catch((cause: unknown) => {
+      throw new UserError(
+        `cannot read ${config} (${errorText(cause)}), which is the run's configuration for wandb; copy it there, or choose --format csv`,
+        { cause },
+      );
+    });
+    await writeFile(join(folder, 'config.json'), text);
     await writeFile(join(folder, 'history.jsonl'), wandbHistory(rows));
-    await copyFile(config, join(folder, 'config.json'));
     return 'history.jsonl';
   },
   async csv(rows, folder) {

@@ -1,12 +1,12 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
-import type { HistoryRow } from './history.js';
+import type { StepRow } from '../read-journal.js';
 
 /**
  * The bytes of a TensorBoard event file: its version, then one event per step with one scalar per metric.
  *
  * Source: event.proto and summary.proto of TensorBoard, record_writer.h of TensorFlow.
  */
-export function eventFile(rows: readonly HistoryRow[]): Uint8Array {
+export function eventFile(rows: readonly StepRow[]): Uint8Array {
   const [first] = rows;
   const version = message((event) => {
     event.tag(1, WireType.Bit64).double((first?.at ?? 0) / 1_000); // wall_time
@@ -16,11 +16,16 @@ export function eventFile(rows: readonly HistoryRow[]): Uint8Array {
 }
 
 /** The name that TensorBoard knows an event file by: the time of its first event, in seconds. */
-export function eventFileName([first]: readonly HistoryRow[]): string {
+export function eventFileName([first]: readonly StepRow[]): string {
   return `events.out.tfevents.${Math.floor((first?.at ?? 0) / 1_000)}.offbeat`;
 }
 
-function eventOf({ step, at, metrics }: HistoryRow): Uint8Array {
+/** Whether a file is one that this command wrote under such a name. */
+export function isEventFile(name: string): boolean {
+  return /^events\.out\.tfevents\.\d+\.offbeat$/.test(name);
+}
+
+function eventOf({ step, at, metrics }: StepRow): Uint8Array {
   return message((event) => {
     event.tag(1, WireType.Bit64).double(at / 1_000); // wall_time
     event.tag(2, WireType.Varint).int64(step);

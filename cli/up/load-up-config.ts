@@ -1,5 +1,12 @@
 import { z } from 'zod';
-import { flagsOf, loadConfig, type Environment } from '../../shared/service/config.js';
+import {
+  ConfigError,
+  type Environment,
+  environmentName,
+  flagsOf,
+  kebab,
+  loadConfig,
+} from '../../shared/service/config.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { plainWords } from '../../shared/base/plain-words.js';
 import {
@@ -67,6 +74,29 @@ export function loadUpConfig(
   const config = withKey(UpConfig.parse({ actors: usualActors(given.sampler), ...given }), env);
   const all = config.resume ? settings : withEnd({ ...defaults, ...settings });
   return { config, settings: all, given };
+}
+
+/** Settings of a service that its launcher decides, or that would be the same for several processes. */
+const ofLauncher = /^(?:name|splits|run|host|port|health|http|nats|checkpointDir)/;
+
+/**
+ * The error for flags that this command lacks and a service has: it names the variable that sets them, since the services
+ * get the environment of this process. Remedies in a service's errors name its own flags.
+ */
+export function withVariables(
+  { service, problems }: ConfigError,
+  shapes: Readonly<Record<string, z.core.$ZodShape>>, // by service
+): ConfigError {
+  const better = problems.map((problem) => {
+    const [, flag] = /^--([a-z0-9-]+) is not a flag; /.exec(problem) ?? [];
+    for (const [name, shape] of Object.entries(shapes)) {
+      const key = Object.keys(shape).find((each) => kebab(each) === flag);
+      if (key === undefined || ofLauncher.test(key)) continue;
+      return `--${flag!} is a flag of offbeat ${name} and not of this command; set ${environmentName(name, key)} in the environment instead`;
+    }
+    return problem;
+  });
+  return new ConfigError(service, better);
 }
 
 /** The rules that join several flags: the launcher's own and the learner's. */

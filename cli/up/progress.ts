@@ -1,6 +1,6 @@
 import { printable } from '../../shared/base/printable.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import type { RunEvent } from '../../shared/wire/run-event.js';
+import type { EventOf, RunEvent } from '../../shared/wire/run-event.js';
 import { percent, formatSeconds } from './summary.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Screen } from './screen.js';
@@ -12,11 +12,7 @@ export interface Goal {
   readonly epochs?: number;
 }
 
-interface Step {
-  readonly at: number; // ms since the epoch
-  readonly step: number;
-  readonly metrics: Readonly<Record<string, number>>;
-}
+type Step = EventOf<'step'>;
 
 /** What the run's events say about its steps. */
 interface Progress {
@@ -37,14 +33,12 @@ const recentSteps = 10;
 /** The progress after one more event. */
 export function withEvent(progress: Progress, event: RunEvent): Progress {
   if (event.kind !== 'step') return progress;
-  const { at, step, metrics } = event;
-  const newest = { at, step, metrics };
-  if (at < progress.since) return { ...progress, newest };
+  if (event.at < progress.since) return { ...progress, newest: event };
   return {
     ...progress,
-    newest,
-    first: progress.first ?? newest,
-    recent: [...progress.recent, newest].slice(-recentSteps),
+    newest: event,
+    first: progress.first ?? event,
+    recent: [...progress.recent, event].slice(-recentSteps),
   };
 }
 

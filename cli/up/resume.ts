@@ -55,10 +55,19 @@ const changeableSettings = [
   ...[...limits, 'checkpointEverySteps', 'keepEverySteps', 'leaseSeconds', 'ticketDeadlineSeconds'],
   ...['ticketsAhead', 'stopPatienceSeconds'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
-  ...['auditShare', 'auditNoise', 'auditSelectionShare', 'auditOnSelection', 'auditRequireDraws'],
+  ...[
+    'auditShare',
+    'auditNoise',
+    'auditSelectionShare',
+    'auditOnSelection',
+    'auditRequireDraws',
+    'auditVersionShare',
+  ],
   ...['adapterStore', 'adapterDtype', 'publishAdapters'],
   ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
 ];
+/** Prices and numbers of GPUs, which decide nothing but the figures of the cost. */
+const ofCost = /^(?:price|gpus)[A-Z]/;
 
 /**
  * A run has its own servers or the user's: the address of the user's may change, the choice between them may
@@ -99,7 +108,7 @@ export function resumed(
   const settings = withLimits(launch.settings, request.settings);
   const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
   for (const [key, now] of Object.entries(request.settings)) {
-    if (changeableSettings.includes(key)) continue;
+    if (changeableSettings.includes(key) || ofCost.test(key)) continue;
     const before = has[key];
     if (before !== now) complain(key, `is ${shown(now)}, the run has ${shown(before)}`);
   }

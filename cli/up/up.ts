@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
-import type { Environment } from '../../shared/service/config.js';
+import { ConfigError, type Environment } from '../../shared/service/config.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../../shared/service/folder-lock.js';
@@ -23,7 +23,7 @@ import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
 import { nextText, readSummary, summaryText, summaryTime } from './summary.js';
 import { copyStart, newestAdapter, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
-import { loadUpConfig, type StartCommand } from './load-up-config.js';
+import { loadUpConfig, type StartCommand, withVariables } from './load-up-config.js';
 import { defaultMinutes, runSettings, UpConfig, upService, type UpRequest } from './up-config.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
@@ -128,11 +128,25 @@ async function understand(
   command: StartCommand | undefined,
 ): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
   const learner = await services.learner.config();
-  const request = loadUpConfig(learner, argv, env, command);
+  const request = await requestOf(() => loadUpConfig(learner, argv, env, command));
   const { run, runsDir, resume } = request.config;
   if (!resume || run === undefined) return { request, resumable: undefined };
   const resumable = await findRunFolder(runsDir, run);
   return { request: resumed(learner, request, await readLaunch(resumable), env), resumable };
+}
+
+/** @throws {UserError} for a flag that only a service has, with the variable that sets it. */
+async function requestOf(load: () => UpRequest): Promise<UpRequest> {
+  try {
+    return load();
+  } catch (caught) {
+    if (!(caught instanceof ConfigError)) throw caught;
+    const names = ['actor', 'reward-service', 'local-backend'] as const;
+    const configs = await Promise.all(
+      names.map(async (name) => [name, (await services[name].config()).shape] as const),
+    );
+    throw withVariables(caught, Object.fromEntries(configs));
+  }
 }
 
 /** With --json standard output belongs to the summary alone, and progress is plain lines. */

@@ -78,7 +78,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
 /** Settings of a service or a command are wrong. */
 export class ConfigError extends UserError {
   constructor(
-    service: string,
+    readonly service: string,
     readonly problems: readonly string[], // each names its setting
   ) {
     const lines = problems.map((problem) => `\n  - ${problem}`);

@@ -43,6 +43,7 @@ describe('the files of a run', () => {
       await writeFile(made.summary, '{}'); // by a learner that was stopped before its first step
       await writeFile(made.launch, '{}');
       await writeFile(join(made.logs, 'learner.log'), 'no backend');
+      await writeFile(join(made.path, '.room'), ''); // it was killed while it looked for room on the disk
       lock[Symbol.dispose]();
       return made;
     };

@@ -1,20 +1,16 @@
 import assert from 'node:assert/strict';
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
 import { eventFile } from '../../../cli/export/tensorboard.js';
-import {
-  readHistory,
-  type HistoryRow,
-  csvText,
-  wandbHistory,
-} from '../../../cli/export/history.js';
+import { csvText, wandbHistory } from '../../../cli/export/text-formats.js';
+import { readJournal, stepRow, type StepRow } from '../../../cli/read-journal.js';
 import { runOffbeat } from '../../support/offbeat.js';
 
 const beganAt = Date.parse('2026-11-21T10:00:00.000Z');
-const rows: readonly HistoryRow[] = [
+const rows: readonly StepRow[] = [
   { step: 1, version: 1, at: beganAt, metrics: { 'env/all/correct': 0.25, seconds: 3 } },
   { step: 2, version: 2, at: beganAt + 3_500, metrics: { 'env/all/correct': 0.5, 'eval/a"b': 1 } },
 ];
@@ -141,7 +137,7 @@ describe('offbeat export', { timeout: 120_000 }, () => {
   const exported = (...words: string[]) => runOffbeat(['export', '--run=demo', ...words], folder);
 
   it('offbeat export leaves out a line that is not complete yet', async () => {
-    assert.deepEqual(await readHistory(join(run, 'metrics.jsonl')), rows);
+    assert.deepEqual(await readJournal(run, 'metrics.jsonl', stepRow), rows);
   });
 
   it('offbeat export writes each format, into the run or to another path', async () => {
@@ -157,6 +153,40 @@ describe('offbeat export', { timeout: 120_000 }, () => {
     assert.equal(await readFile(join(elsewhere, 'config.json'), 'utf8'), '{"seed":1}\n');
     assert.equal((await exported('--format=csv', `--out=${elsewhere}`)).code, 0);
     assert.equal(await readFile(join(elsewhere, 'metrics.csv'), 'utf8'), csvText(rows));
+  });
+
+  it('a later export replaces the event file whose first step was trained again, in the folder of the run', async () => {
+    const again = join(folder, 'runs', 'again');
+    await cp(run, again, { recursive: true });
+    const first = { step: 1, version: 1, time: new Date(beganAt + 60_000).toISOString() };
+    await writeFile(join(again, 'metrics.jsonl'), `${JSON.stringify(first)}\n`);
+    const exportAgain = async (...words: string[]) => {
+      const flags = ['export', '--run=again', '--format=tensorboard', ...words];
+      const { code, err } = await runOffbeat(flags, folder);
+      assert.equal(code, 0, err);
+    };
+    const own = join(again, 'exports', 'tensorboard');
+    await mkdir(own, { recursive: true });
+    const stale = 'events.out.tfevents.1.offbeat';
+    await writeFile(join(own, stale), '');
+    await exportAgain();
+    const name = `events.out.tfevents.${beganAt / 1_000 + 60}.offbeat`;
+    assert.deepEqual(await readdir(own), [name]);
+
+    const shared = join(folder, 'shared'); // with the exports of other runs
+    await mkdir(shared);
+    await writeFile(join(shared, stale), '');
+    await exportAgain(`--out=${shared}`);
+    assert.deepEqual((await readdir(shared)).sort(), [stale, name]);
+  });
+
+  it('an export for wandb names the configuration that is missing', async () => {
+    const bare = join(folder, 'runs', 'bare');
+    await mkdir(bare, { recursive: true });
+    await cp(join(run, 'metrics.jsonl'), join(bare, 'metrics.jsonl'));
+    const { code, err } = await runOffbeat(['export', '--run=bare', '--format=wandb'], folder);
+    assert.equal(code, 2);
+    assert.match(err, /cannot read .*bare\/config\.json .*; copy it there, or choose --format csv/);
   });
 
   it('offbeat export names the mistake in its flags', async () => {

@@ -54,6 +54,12 @@ describe('a resumed run', () => {
     assert.equal(resume(['--actors=5'], ['--sampler=tinker']).config.actors, 5);
   });
 
+  it('a resumed run may have other prices', () => {
+    const given = ['--price-trainer-hour=2', '--gpus-trainer=4'];
+    const { settings } = resume(['--max-steps=9', '--price-trainer-hour=1'], given);
+    assert.deepEqual([settings['priceTrainerHour'], settings['gpusTrainer']], [2, 4]);
+  });
+
   it('a resumed run may wait longer for its last checkpoint, once that took too long', () => {
     const { settings } = resume(['--max-steps=9'], ['--stop-patience-seconds=600']);
     assert.equal(settings['stopPatienceSeconds'], 600);

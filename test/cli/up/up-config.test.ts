@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { ActorConfig } from '../../../actor/config.js';
 import { upHelp } from '../../../cli/up/up.js';
 import { sftCommand } from '../../../cli/up/sft.js';
-import { loadUpConfig } from '../../../cli/up/load-up-config.js';
+import { loadUpConfig, withVariables } from '../../../cli/up/load-up-config.js';
 import { asFlags, readyMs, UpConfig } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
+import type { ConfigError } from '../../../shared/service/config.js';
 import { complaintOf } from '../../support/complaint.js';
 
 const load = (argv: string[], env: Record<string, string> = {}) =>
@@ -47,6 +49,22 @@ describe('the flags of npm start', () => {
   it('the flags of npm start leave addresses and folders to the launcher', () => {
     assert.match(complaint(['--run-dir', 'x']), /--run-dir is not a flag/);
     assert.match(complaint(['--health-port', '1']), /--health-port is not a flag/);
+  });
+
+  it('a flag that only a service has is refused with the variable that sets it', () => {
+    const refusal = (...flags: string[]) =>
+      complaintOf(() => {
+        try {
+          load(flags);
+        } catch (error) {
+          throw withVariables(error as ConfigError, { actor: ActorConfig.shape });
+        }
+      });
+    assert.match(
+      refusal('--engine-max-loras', '4', '--frob', '1'),
+      /--engine-max-loras is a flag of offbeat actor and not of this command; set ACTOR_ENGINE_MAX_LORAS in the environment instead\n.*--frob is not a flag/,
+    );
+    assert.match(refusal('--health-port', '1'), /--health-port is not a flag; /); // several actors would have the same
   });
 
   it('the flags of npm start are refused with all mistakes at once', () => {
