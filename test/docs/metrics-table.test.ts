@@ -11,6 +11,7 @@ import {
   updatedPage,
   type DeclaredMetric,
 } from './metrics-table.js';
+import { sourceTexts } from './sources.js';
 
 describe('the page on metrics', async () => {
   const page = await readFile(metricsPage, 'utf8');
@@ -27,6 +28,31 @@ describe('the page on metrics', async () => {
     const ofNode = (name: string) => name.startsWith('nodejs_'); // exported by prom-client at run time
     assert.deepEqual(
       asked.filter((name) => !names.has(name) && !ofNode(name)),
+      [],
+    );
+  });
+
+  const labelRows = tableUnder(page, '## Values of the labels').map((cells) => cells.map(codeIn));
+
+  it('the table of labels has every label of every metric once', () => {
+    const listed = labelRows.flatMap(([label, names]) =>
+      names!.map((name) => `${label![0]!} of ${name}`),
+    );
+    const expected = declared.flatMap(({ name, labels }) =>
+      labels.map((label) => `${label} of ${name}`),
+    );
+    assert.deepEqual(listed.toSorted(), [...new Set(expected)].toSorted());
+  });
+
+  it('the table of labels names only values that the sources have', async () => {
+    const texts = await sourceTexts([...services, 'shared']);
+    const isWord = (value: string) => /^[\w.]+$/.test(value); // others are composed, as `pass@K`
+    const values = new Set(labelRows.flatMap(([, , named]) => named!.filter(isWord)));
+    assert(values.size > 100, String(values.size));
+    const isKnown = (value: string) =>
+      texts.some((text) => new RegExp(`\\b${value.replaceAll('.', '\\.')}\\b`).test(text));
+    assert.deepEqual(
+      [...values].filter((value) => !isKnown(value)),
       [],
     );
   });
