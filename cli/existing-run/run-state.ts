@@ -78,3 +78,17 @@ export async function readRunState(broker: Broker, signal: AbortSignal): Promise
     newestDeadLetter,
   };
 }
+
+/**
+ * How many of the scored groups that the learner received are trained or dropped, and stay in the
+ * queue until the next checkpoint. They are not backlog.
+ *
+ * @param inHand groups that are delivered and unacknowledged now.
+ * @param metrics of the newest step, which may be older.
+ */
+export function awaitingOf(
+  inHand: number,
+  metrics: Readonly<Record<string, number>> | undefined,
+): number {
+  return Math.min(inHand, metrics?.['groups_awaiting_checkpoint'] ?? 0);
+}

@@ -1,8 +1,13 @@
 import type { Source } from '../../shared/broker/names.js';
-import { type ActorLease, actorLivenessMs } from '../../shared/wire/actor-lease.js';
+import {
+  actorReport,
+  engineReports,
+  type ActorReport,
+  type EngineReport,
+} from '../existing-run/actor-report.js';
 import { hasLearner } from '../existing-run/learner-lease.js';
-import type { RunState } from '../existing-run/run-state.js';
-import { waitsOver, waitText, type Waits } from './waits.js';
+import { awaitingOf, type RunState } from '../existing-run/run-state.js';
+import { waitsOver, waitText, type Waits } from '../existing-run/waits.js';
 
 /** The phase of a run, as seen from outside. */
 export type Phase =
@@ -54,32 +59,6 @@ export interface QueueReport {
   readonly inHand: number; // delivered and unacknowledged
   readonly awaitingCheckpoint: number; // consumed, but not covered by a checkpoint yet
   readonly oldestSeconds: number; // of its stream
-}
-
-export interface ActorReport {
-  readonly actor: string;
-  readonly isLive: boolean;
-  readonly isQuarantined: boolean;
-  readonly refused: number | null; // the newest version, if it does not reproduce its canary
-  readonly version: number | null; // null: it has refused every one, or waits for an adapter
-  readonly behind: number | null; // versions
-  readonly groups: number; // since it started
-  readonly inFlight: number;
-  readonly limit: number;
-  readonly seenSecondsAgo: number;
-}
-
-/** A server of vLLM or SGLang, as one actor sees it. */
-export interface EngineReport {
-  readonly actor: string;
-  readonly url: string;
-  readonly release: string | null;
-  readonly trouble: string | null; // why the actor does not sample with it
-  readonly running: number | null; // sequences
-  readonly waiting: number | null; // sequences
-  readonly kvUsage: number | null; // share of its cache of keys and values
-  readonly adapters: number; // versions that have reproduced their canary there
-  readonly slots: number; // versions that the actor may have loaded there
 }
 
 interface Letter {
@@ -137,8 +116,8 @@ export function reportOf(state: RunState, isStopped = false): StatusReport {
     evaluation:
       evaluation === undefined ? null : evaluationOf(evaluation.result, ago(evaluation.at)),
     queues: queuesOf(state),
-    actors: state.actors.map((lease) => actorOf(lease, state, ago)),
-    engines: enginesOf(state.actors, at),
+    actors: state.actors.map((lease) => actorReport(lease, policy, at)),
+    engines: engineReports(state.actors, at),
     waits: waits === undefined ? null : { ...waits, text: waitText(waits) },
     deadLetters: {
       count: state.backlog.streams.dead.messages,
@@ -176,20 +155,6 @@ function phaseOf({ at, config, leader, lead, steps, end }: RunState, isStopped: 
   return isKilledResume ? 'stopped' : 'ended';
 }
 
-/**
- * How many of the scored groups that the learner received are trained or dropped, and stay in the
- * queue until the next checkpoint. They are not backlog.
- *
- * @param inHand groups that are delivered and unacknowledged now.
- * @param metrics of the newest step, which may be older.
- */
-export function awaitingOf(
-  inHand: number,
-  metrics: Readonly<Record<string, number>> | undefined,
-): number {
-  return Math.min(inHand, metrics?.['groups_awaiting_checkpoint'] ?? 0);
-}
-
 /** In the order in which a group goes through them. */
 function queuesOf({ backlog: { streams, consumers }, steps }: RunState): QueueReport[] {
   const order: readonly Source[] = [
@@ -214,39 +179,4 @@ function queuesOf({ backlog: { streams, consumers }, steps }: RunState): QueueRe
       oldestSeconds: isEmpty ? 0 : oldestAgeSeconds,
     };
   });
-}
-
-/** The servers of the actors that still report. */
-export function enginesOf(actors: readonly ActorLease[], at: number): EngineReport[] {
-  return actors
-    .filter(({ lastSeenAt }) => at - lastSeenAt <= actorLivenessMs)
-    .flatMap(({ actor, engines = [] }) =>
-      engines.map(({ url, release, trouble, running, waiting, kvUsage, adapters, slots }) => ({
-        ...{ actor, url, release: release ?? null, trouble: trouble ?? null },
-        ...{ running: running ?? null, waiting: waiting ?? null, kvUsage: kvUsage ?? null },
-        ...{ adapters, slots },
-      })),
-    );
-}
-
-function actorOf(
-  lease: ActorLease,
-  { policy }: RunState,
-  ago: (then: number) => number,
-): ActorReport {
-  const { actor, version, groups, inFlight, limit, refused } = lease;
-  const seenSecondsAgo = ago(lease.lastSeenAt);
-  return {
-    actor,
-    isLive: 1_000 * seenSecondsAgo <= actorLivenessMs,
-    isQuarantined: policy?.quarantined?.includes(actor) ?? false,
-    refused: refused?.version ?? null,
-    version: version ?? null,
-    behind:
-      policy === undefined || version === undefined ? null : Math.max(0, policy.version - version),
-    groups,
-    inFlight,
-    limit,
-    seenSecondsAgo,
-  };
 }

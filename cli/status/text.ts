@@ -1,8 +1,9 @@
 import { printable } from '../../shared/base/printable.js';
 import { wrapped } from '../../shared/service/telemetry/print-error.js';
 import { alignedLines } from '../columns.js';
+import type { ActorReport, EngineReport } from '../existing-run/actor-report.js';
 import { percent, formatSeconds } from '../up/summary.js';
-import type { ActorReport, EngineReport, Phase, QueueReport, StatusReport } from './report.js';
+import type { Phase, QueueReport, StatusReport } from './report.js';
 
 const phases: Readonly<Record<Phase, string>> = {
   preparing: 'is being set up; no learner has written its configuration yet',

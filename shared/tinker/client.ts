@@ -40,7 +40,6 @@ export interface LoraModelOptions {
   readonly baseModel: string; // the server's name of it
   readonly rank: number;
   readonly seed?: number; // TuFT ignores it
-  readonly trainUnembed?: boolean; // also trains the output head, if the server supports it; off by default
 }
 
 interface CheckpointInfo {
@@ -130,7 +129,7 @@ export class TinkerClient implements AsyncDisposable {
         lora_config: {
           rank: options.rank,
           seed: options.seed,
-          train_unembed: options.trainUnembed ?? false,
+          train_unembed: false, // no adapter of ours has an output head
         },
       });
       const operation = 'create_model';

@@ -1,6 +1,6 @@
-import { answerForm, zeroOrOne } from '../../shared/tasks/countdown/score.js';
+import { answerForm } from '../../shared/tasks/countdown/score.js';
 import { styles } from '../../shared/tasks/countdown/prompts.js';
-import type { CountdownSpec } from '../../shared/tasks/countdown/spec.js';
+import type { CountdownSpec, RewardSpec } from '../../shared/tasks/countdown/spec.js';
 
 /** The answer place of each style. */
 export const forms = {
@@ -27,3 +27,11 @@ export function countdownSpec(over: Partial<CountdownSpec> = {}): CountdownSpec 
     ...over,
   };
 }
+
+/** Rewards of 1 for the exact target with every number, else 0. */
+export const zeroOrOne: RewardSpec = {
+  formatScore: 0,
+  shaping: 'none',
+  numbersToUse: 'all',
+  targetTail: 'by_style',
+};

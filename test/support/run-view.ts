@@ -1,7 +1,7 @@
 import type { Backlog } from '../../shared/broker/backlog.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
 import { flowOf, type Snapshot } from '../../cli/dashboard/run/flow.js';
-import type { StepPoint } from '../../cli/dashboard/run/history.js';
+import type { StepRow } from '../../cli/read-journal.js';
 import type { RunView } from '../../cli/dashboard/run/run-view.js';
 import { sampledGroup, type SampledGroup } from '../../cli/dashboard/run/sampled-group.js';
 import { actorLease, rolloutGroup, runConfig, scoredGroup, ticket } from './messages.js';
@@ -57,7 +57,7 @@ export function leaseAfter(seconds: number, over: Partial<ActorLease> = {}): Act
 }
 
 /** Step `step` of an improving run. */
-export function stepPoint(step: number, metrics: Readonly<Record<string, number>> = {}): StepPoint {
+export function stepPoint(step: number, metrics: Readonly<Record<string, number>> = {}): StepRow {
   return {
     step,
     version: step,

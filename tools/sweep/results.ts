@@ -8,6 +8,7 @@ import { UserError } from '../../shared/base/errors.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
+import { readJournal, stepRow } from '../../cli/read-journal.js';
 import type { PlannedRun } from './plan.js';
 import { Settings } from './sweep-file.js';
 
@@ -113,20 +114,11 @@ export async function readRunFolder(
 ): Promise<Pick<RunResult, 'modelDigest' | 'reason' | 'summary' | 'evals' | 'steps'>> {
   const { model } = Began.parse(await readJson(join(folder, 'config.json')));
   const summary = Ended.parse(await readJson(join(folder, 'summary.json')));
-  const evals = (await readLines(join(folder, 'evals.jsonl'))).map((line) => {
+  const evals = await readJournal(folder, 'evals.jsonl', (line) => {
     const { time: _time, ...result } = z.looseObject({}).parse(line);
     return EvalResult.parse(result);
   });
-  const steps = (await readLines(join(folder, 'metrics.jsonl'))).map((line) => {
-    const entries = Object.entries(z.looseObject({}).parse(line));
-    return Object.fromEntries(
-      entries.filter((entry): entry is [string, number] => typeof entry[1] === 'number'),
-    );
-  });
+  const rows = await readJournal(folder, 'metrics.jsonl', stepRow);
+  const steps = rows.map(({ step, version, metrics }) => ({ step, version, ...metrics }));
   return { modelDigest: model.digest, reason: summary.reason, summary, evals, steps };
-}
-
-async function readLines(path: string): Promise<unknown[]> {
-  const lines = (await readFile(path, 'utf8')).split('\n');
-  return lines.filter((line) => line !== '').map((line): unknown => JSON.parse(line));
 }

@@ -1,4 +1,3 @@
-import { actorLivenessMs } from '../../../shared/wire/actor-lease.js';
 import { element, escaped, text } from '../../plot/markup.js';
 import {
   type Flow,
@@ -60,15 +59,15 @@ export function waitingMarkup({ flow, history }: Pick<RunView, 'flow' | 'history
   const table = tableMarkup({
     caption: 'Idle: the learner in its last 10 steps, actors in the last seconds',
     head: ['who', 'idle', 'waiting for'],
-    rows: all.map((waiting) => [waiting.who, percent(waiting.share), reasons(waiting)]),
+    rows: all.map((waiting) => [waiting.who, percent(waiting.share), awaited(waiting)]),
     words: 1,
   });
   return verdict + table;
 }
 
-function reasons({ causes }: Waiting): string {
+function awaited({ causes }: Waiting): string {
   if (causes.length === 0) return 'nothing';
-  return causes.map(({ share, why }) => `${why} (${percent(share)})`).join('; ');
+  return causes.map(({ share, what }) => `${what} (${percent(share)})`).join('; ');
 }
 
 /** The actors, with the version that each samples with. */
@@ -79,13 +78,13 @@ export function actorsMarkup({ flow }: Pick<RunView, 'flow'>): string {
     caption: `Actors; the newest policy version is ${flow?.version ?? 'not published yet'}`,
     head: ['actor', 'state', 'version', 'behind', 'samples', 'groups', 'last seen'],
     rows: actors.map((actor) => [
-      actor.name,
+      actor.actor,
       stateOf(actor),
       String(actor.version ?? unknown),
       String(actor.behind ?? unknown),
       `${actor.inFlight} of ${actor.limit}`,
       perSecond(actor.groupsPerSecond),
-      `${decimal(actor.silentSeconds, 0)} s ago`,
+      `${decimal(actor.seenSecondsAgo, 0)} s ago`,
     ]),
     words: 2,
   });
@@ -110,15 +109,10 @@ function enginesTable(engines: Flow['engines']): string {
   });
 }
 
-function stateOf({
-  isQuarantined,
-  silentSeconds,
-  inFlight,
-  refused,
-}: Flow['actors'][number]): string {
+function stateOf({ isQuarantined, isLive, inFlight, refused }: Flow['actors'][number]): string {
   if (isQuarantined) return 'quarantined';
-  if (1_000 * silentSeconds > actorLivenessMs) return 'silent';
-  if (refused !== undefined) return `refuses version ${refused}`;
+  if (!isLive) return 'silent';
+  if (refused !== null) return `refuses version ${refused}`;
   return inFlight > 0 ? 'sampling' : 'waiting';
 }
 

@@ -1,9 +1,15 @@
-import { awaitingOf, enginesOf, type EngineReport } from '../../status/report.js';
 import type { Backlog } from '../../../shared/broker/backlog.js';
 import type { ActorLease } from '../../../shared/wire/actor-lease.js';
 import type { LeaderLease } from '../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { waitsOver, waitText, type WaitShares } from '../../status/waits.js';
+import {
+  actorReport,
+  engineReports,
+  type ActorReport,
+  type EngineReport,
+} from '../../existing-run/actor-report.js';
+import { awaitingOf } from '../../existing-run/run-state.js';
+import { awaitedBy, waitsOver, waitText, type WaitShares } from '../../existing-run/waits.js';
 import type { History } from './history.js';
 
 /** A queue between two services. */
@@ -65,7 +71,7 @@ export function flowOf(
     version: last.manifest?.version,
     versionsPerMinute: rate(60 * versions, seconds),
     actors: actorsNow(snapshots),
-    engines: enginesOf(last.leases, last.at),
+    engines: engineReports(last.leases, last.at),
   };
 }
 
@@ -83,19 +89,11 @@ export interface Snapshot {
   readonly leader: LeaderLease | undefined;
 }
 
-/** The state of an actor by its newest lease. */
-interface ActorNow {
-  readonly name: string;
-  readonly version: number | undefined; // undefined: it has refused every one, or waits for an adapter
-  readonly refused: number | undefined; // the newest version, if it does not reproduce its canary
-  readonly behind: number | undefined; // versions between its own and the newest
-  readonly inFlight: number; // groups
-  readonly limit: number; // groups
+/** An actor by its newest lease, and what it did since an earlier one. */
+interface ActorNow extends ActorReport {
   readonly groupsPerSecond: number | undefined; // unknown until its second lease
   /** Shares of the time without sampling, by what the actor waited for. */
   readonly idle: Readonly<Record<IdleCause, number>> | undefined;
-  readonly silentSeconds: number; // since it was last seen
-  readonly isQuarantined: boolean;
 }
 
 type IdleCause = keyof ActorLease['idleSeconds'];
@@ -111,24 +109,10 @@ function actorsNow(snapshots: readonly Snapshot[]): ActorNow[] {
       const first = snapshots
         .flatMap((snapshot) => snapshot.leases)
         .find((other) => other.actor === lease.actor && isSameProcess(other, lease));
-      return {
-        name: lease.actor,
-        version: lease.version,
-        refused: lease.refused?.version,
-        behind: behindOf(lease, manifest),
-        inFlight: lease.inFlight,
-        limit: lease.limit,
-        ...speed(first ?? lease, lease),
-        silentSeconds: Math.max(0, (at - lease.lastSeenAt) / 1_000),
-        isQuarantined: manifest?.quarantined?.includes(lease.actor) ?? false,
-      };
+      return { ...actorReport(lease, manifest, at), ...speed(first ?? lease, lease) };
     })
-    .filter(({ silentSeconds }) => silentSeconds < forgottenAfterSeconds)
-    .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-}
-
-function behindOf({ version }: ActorLease, manifest: PolicyManifest | undefined) {
-  return version === undefined ? undefined : Math.max(0, (manifest?.version ?? version) - version);
+    .filter(({ seenSecondsAgo }) => seenSecondsAgo < forgottenAfterSeconds)
+    .sort((a, b) => a.actor.localeCompare(b.actor, 'en', { numeric: true }));
 }
 
 /** Whether both leases are of one process: its counters only rise until it restarts. */
@@ -151,19 +135,8 @@ function speed(first: ActorLease, last: ActorLease): Pick<ActorNow, 'groupsPerSe
 export interface Waiting {
   readonly who: string;
   readonly share: number; // of the time
-  readonly causes: readonly { readonly share: number; readonly why: string }[]; // largest first
+  readonly causes: readonly { readonly share: number; readonly what: string }[]; // largest first
 }
-
-const reasons: Readonly<Record<string, string>> = {
-  // of the learner
-  groups: 'too few scored groups have arrived',
-  window: 'it waits for an older group, which would otherwise become too stale',
-  version: 'no ticket may be issued before a version has reached the actors',
-  // of actors
-  ticket: 'no ticket: as many groups are outstanding as the staleness bound allows',
-  policy: 'no policy version that is new enough',
-  publish: 'nowhere to put its groups: the queue of rollouts is full',
-};
 
 /** The steps over which waiting is averaged: the time between the first and the last is that of ten. */
 const recentSteps = 11;
@@ -179,7 +152,7 @@ export function learnerWaiting({ steps }: Pick<History, 'steps'>): Waiting | und
 
 /** How each actor spent the last seconds, where its leases show it. */
 export function actorsWaiting({ actors }: Pick<Flow, 'actors'>): Waiting[] {
-  return actors.flatMap(({ name, idle }) => (idle === undefined ? [] : [waiting(name, idle)]));
+  return actors.flatMap(({ actor, idle }) => (idle === undefined ? [] : [waiting(actor, idle)]));
 }
 
 /** The bottleneck of the run, in a sentence or two. */
@@ -192,7 +165,7 @@ export function bottleneck({ steps }: Pick<History, 'steps'>): string {
 
 function waiting(who: string, shares: WaitShares): Waiting {
   const causes = Object.entries(shares)
-    .map(([cause, share]) => ({ share, why: reasons[cause] ?? cause }))
+    .map(([cause, share]) => ({ share, what: awaitedBy[cause] ?? cause }))
     .filter(({ share }) => share >= noticeable)
     .sort((a, b) => b.share - a.share);
   const share = Object.values(shares).reduce((total, each) => total + each, 0);

@@ -1,13 +1,6 @@
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
-
-/** A step that was trained, with its row of `metrics.jsonl`. */
-export interface StepPoint {
-  readonly step: number;
-  readonly version: number;
-  readonly at: number; // ms since the epoch
-  readonly metrics: Readonly<Record<string, number>>;
-}
+import type { StepRow } from '../../read-journal.js';
 
 /** A version that was measured on held-out problems. */
 export type EvalPoint = Pick<
@@ -17,7 +10,7 @@ export type EvalPoint = Pick<
 
 /** The steps, evaluations and end of a run so far. */
 export interface History {
-  readonly steps: readonly StepPoint[]; // their numbers rising
+  readonly steps: readonly StepRow[]; // their numbers rising
   readonly evals: readonly EvalPoint[]; // their versions rising
   readonly quarantined: readonly string[]; // actors
   readonly summary: Readonly<Record<string, unknown>> | undefined; // of a run that has ended
@@ -25,7 +18,7 @@ export interface History {
 
 /** The history built from a run's events. */
 export class EventHistory implements History {
-  readonly steps: StepPoint[] = [];
+  readonly steps: StepRow[] = [];
   evals: EvalPoint[] = [];
   readonly quarantined: string[] = [];
   summary: Readonly<Record<string, unknown>> | undefined;

@@ -48,14 +48,6 @@ type Reason =
   | 'division_by_zero'
   | Refusal;
 
-/** The pure mode: 1 for the exact target with every number, else 0. */
-export const zeroOrOne: RewardSpec = {
-  formatScore: 0,
-  shaping: 'none',
-  numbersToUse: 'all',
-  targetTail: 'by_style',
-};
-
 /**
  * The reward of one completion, in four stages: format → numbers → parse → value. The first stage
  * that fails names the reason.

@@ -4,9 +4,9 @@ import { z } from 'zod';
 import { loadConfig } from '../../../shared/service/config.js';
 import { embeddedDataset } from '../../../shared/tasks/countdown/generator.js';
 import { styles } from '../../../shared/tasks/countdown/prompts.js';
-import { zeroOrOne } from '../../../shared/tasks/countdown/score.js';
 import { styles as integerStyles } from '../../../shared/tasks/integer-answers/prompts.js';
 import { checkTask, flagsOf, TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
+import { zeroOrOne } from '../../support/countdown-task.js';
 
 const specOf = (...flags: string[]) => taskSpec(loadConfig(TaskSettings, 'learner', flags, {}));
 

@@ -15,7 +15,7 @@ describe('creating models', () => {
     const { client } = await connectTo(server);
     await using _closed = client;
     const first = await client.createLoraModel(model);
-    await client.createLoraModel({ ...model, trainUnembed: true });
+    await client.createLoraModel(model);
     assert.equal(first.modelId, 'run-1');
     const [one, two] = server.sent('create_model').map(({ json }) => json);
     assert.deepEqual(one, {

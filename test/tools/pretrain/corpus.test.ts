@@ -6,11 +6,11 @@ import {
   pretrainedProblems,
 } from '../../../shared/tasks/countdown/generator.js';
 import { problemOf } from '../../../shared/tasks/countdown/problem.js';
-import { scoreAnswer, zeroOrOne } from '../../../shared/tasks/countdown/score.js';
+import { scoreAnswer } from '../../../shared/tasks/countdown/score.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../../../shared/model/tokenizer.js';
 import { batches, solvedProblems } from '../../../tools/pretrain/corpus.js';
-import { forms } from '../../support/countdown-task.js';
+import { forms, zeroOrOne } from '../../support/countdown-task.js';
 
 describe('the pretraining corpus of the embedded model', () => {
   /** The first texts of the corpus, taken apart again. */

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { extractAnswer, scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { extractAnswer, scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { renderPrompt, styles } from '../../../../shared/tasks/countdown/prompts.js';
 import { promptText } from '../../../../shared/tasks/prompt.js';
 import { chatml } from '../../../support/chatml.js';
-import { forms } from '../../../support/countdown-task.js';
+import { forms, zeroOrOne } from '../../../support/countdown-task.js';
 
 const problem = problemOf([3, 7, 21], 64);
 const fewshot = (completion: string) => extractAnswer(forms.fewshot, problem, completion);

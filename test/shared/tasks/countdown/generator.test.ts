@@ -9,9 +9,9 @@ import {
   type SolvedProblem,
 } from '../../../../shared/tasks/countdown/generator.js';
 import { problemKey } from '../../../../shared/tasks/countdown/problem.js';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
 import type { GeneratorSpec } from '../../../../shared/tasks/countdown/spec.js';
-import { forms } from '../../../support/countdown-task.js';
+import { forms, zeroOrOne } from '../../../support/countdown-task.js';
 
 const spec: GeneratorSpec = {
   kind: 'generator',

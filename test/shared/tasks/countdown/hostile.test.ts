@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
 import type { RewardSpec } from '../../../../shared/tasks/countdown/spec.js';
 import { Score } from '../../../../shared/wire/scored-group.js';
-import { forms } from '../../../support/countdown-task.js';
+import { forms, zeroOrOne } from '../../../support/countdown-task.js';
 import { hostileCorpus } from '../../../support/hostile-corpus.js';
 
 const rewards: RewardSpec = { ...zeroOrOne, formatScore: 0.1, shaping: 'continuous' };

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { answerForm, scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { answerForm, scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { renderPrompt, styles } from '../../../../shared/tasks/countdown/prompts.js';
 import { CountdownPrompt } from '../../../../shared/tasks/countdown/spec.js';
 import { promptText } from '../../../../shared/tasks/prompt.js';
 import { chatml } from '../../../support/chatml.js';
+import { zeroOrOne } from '../../../support/countdown-task.js';
 
 const problem = problemOf([3, 7, 21], 64);
 const textIn = (style: keyof typeof styles) =>

@@ -4,9 +4,9 @@ import fc from 'fast-check';
 import { maxReadChars } from '../../../../shared/tasks/answer-place.js';
 import { evaluate, print } from '../../../../shared/tasks/countdown/parser.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
 import type { RewardSpec } from '../../../../shared/tasks/countdown/spec.js';
-import { forms } from '../../../support/countdown-task.js';
+import { forms, zeroOrOne } from '../../../support/countdown-task.js';
 import { Score } from '../../../../shared/wire/scored-group.js';
 import { anyExpression, leaves } from '../../../support/arithmetic.js';
 

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { generateProblems } from '../../../../shared/tasks/countdown/generator.js';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
 import { nearest, solve, type Question } from '../../../../shared/tasks/countdown/solver.js';
 import { absolute, integer, subtract, type Rational } from '../../../../shared/tasks/rational.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { allWays, countAllWays } from '../../../support/all-ways.js';
-import { forms } from '../../../support/countdown-task.js';
+import { forms, zeroOrOne } from '../../../support/countdown-task.js';
 
 const textsOf = (numbers: number[], target: number, numbersToUse?: 'all' | 'some') =>
   solve({ numbers, target }, numbersToUse).map(({ text }) => text);

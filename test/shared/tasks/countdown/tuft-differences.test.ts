@@ -7,12 +7,12 @@ import fc from 'fast-check';
 import { z } from 'zod';
 import { evaluate, print } from '../../../../shared/tasks/countdown/parser.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
 import { toNumber } from '../../../../shared/tasks/rational.js';
 import { embeddedModelPath } from '../../../../shared/model/model-directory.js';
 import type { RewardSpec } from '../../../../shared/tasks/countdown/spec.js';
 import { anyExpression, leaves } from '../../../support/arithmetic.js';
-import { forms } from '../../../support/countdown-task.js';
+import { forms, zeroOrOne } from '../../../support/countdown-task.js';
 import { hostileCorpus, type HostileCompletion } from '../../../support/hostile-corpus.js';
 import { tuftReward, type TuftOutcome } from '../../../support/tuft-rules.js';
 

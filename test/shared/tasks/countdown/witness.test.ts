@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { generateProblems } from '../../../../shared/tasks/countdown/generator.js';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
-import { forms } from '../../../support/countdown-task.js';
+import { scoreAnswer } from '../../../../shared/tasks/countdown/score.js';
+import { forms, zeroOrOne } from '../../../support/countdown-task.js';
 
 const reward = { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' } as const;
 

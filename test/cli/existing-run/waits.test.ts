@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { EventOf } from '../../../shared/wire/run-event.js';
-import { waitsOver, waitText } from '../../../cli/status/waits.js';
+import { waitsOver, waitText } from '../../../cli/existing-run/waits.js';
 
 const step = (step: number, seconds: number, metrics: Record<string, number>): EventOf<'step'> => ({
   ...{ v: 1, kind: 'step', at: 1_000 * seconds, step, version: step },

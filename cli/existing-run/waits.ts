@@ -1,11 +1,21 @@
 import { mean } from '../../shared/base/statistics.js';
+import type { StepRow } from '../read-journal.js';
 import { percent } from '../up/summary.js';
 
-/** A step, and its row of `metrics.jsonl`. */
-export interface TimedStep {
-  readonly at: number; // ms since the epoch
-  readonly metrics: Readonly<Record<string, number>>;
-}
+const learnerCauses = {
+  groups: 'scored groups',
+  window: 'an older group, which would otherwise become too stale',
+  version: 'a version to reach the actors',
+};
+
+const actorCauses = {
+  ticket: 'tickets',
+  policy: 'a policy version that is new enough',
+  publish: 'space in the queue of rollouts',
+};
+
+/** By cause of waiting, as in the names of metrics: what is waited for. */
+export const awaitedBy: Readonly<Record<string, string>> = { ...learnerCauses, ...actorCauses };
 
 /** Shares of wall time in which a part of the run did nothing, by what it waited for. */
 export type WaitShares = Readonly<Record<string, number>>;
@@ -21,7 +31,7 @@ export interface Waits {
  * @param steps oldest first.
  * @returns undefined for fewer than two steps, since there is no time between them.
  */
-export function waitsOver(steps: readonly TimedStep[]): Waits | undefined {
+export function waitsOver(steps: readonly StepRow[]): Waits | undefined {
   const [first, ...later] = steps;
   const last = later.at(-1);
   if (first === undefined || last === undefined || last.at <= first.at) return undefined;
@@ -38,8 +48,8 @@ export function waitsOver(steps: readonly TimedStep[]): Waits | undefined {
   };
 
   /** Counters restart with their process, so only what rises between two steps is counted. */
-  function shares(prefix: string, causes: readonly string[], whole: number): WaitShares {
-    const entries = causes.map((cause): [string, number] => {
+  function shares(prefix: string, causes: object, whole: number): WaitShares {
+    const entries = Object.keys(causes).map((cause): [string, number] => {
       const values = steps.flatMap(({ metrics }) => metrics[prefix + cause] ?? []);
       const rises = values.slice(1).map((value, i) => Math.max(0, value - values[i]!));
       return [cause, Math.min(1, rises.reduce((sum, rise) => sum + rise, 0) / whole)];
@@ -54,14 +64,10 @@ export function waitText({ learner, actors }: Waits): string {
   const [actorCause, actorShare] = largest(actors);
   const parts: string[] = [];
   if (learnerShare >= noticeableShare) {
-    parts.push(
-      `the learner waits ${percent(learnerShare, 0)} of the time ${learnerWaits[learnerCause] ?? ''}`,
-    );
+    parts.push(`the learner waits ${howLong(learnerShare, learnerCause)}`);
   }
   if (actorShare >= noticeableShare) {
-    parts.push(
-      `the actors wait ${percent(actorShare, 0)} of the time ${actorWaits[actorCause] ?? ''}`,
-    );
+    parts.push(`the actors wait ${howLong(actorShare, actorCause)}`);
   }
   if (parts.length === 0) return 'no part waits for long';
   return `${parts.join('; ')}: ${remedy(
@@ -70,23 +76,12 @@ export function waitText({ learner, actors }: Waits): string {
   )}`;
 }
 
-const learnerCauses = ['groups', 'window', 'version'];
-const actorCauses = ['ticket', 'policy', 'publish'];
-
 /** A smaller share of the time is not a bottleneck. */
 const noticeableShare = 0.05;
 
-const learnerWaits: Readonly<Record<string, string>> = {
-  groups: 'for scored groups',
-  window: 'for a group that must be trained now or never',
-  version: 'until a version has reached the actors',
-};
-
-const actorWaits: Readonly<Record<string, string>> = {
-  ticket: 'for tickets',
-  policy: 'for a policy version that is new enough',
-  publish: 'to hand over what they sampled',
-};
+function howLong(share: number, cause: string): string {
+  return `${percent(share, 0)} of the time for ${awaitedBy[cause] ?? cause}`;
+}
 
 function remedy(learner: string | undefined, actor: string | undefined): string {
   if (actor === 'publish') return 'the reward service or NATS is the slowest part';
