@@ -35,7 +35,7 @@ export async function joinRun(
   runConfig: RunConfig,
   { modelDir, datasetPath, sampler }: Pick<ActorConfig, 'modelDir' | 'datasetPath' | 'sampler'>,
 ): Promise<JoinedRun> {
-  const { task, dataset } = await loadRunData(runConfig, datasetPath);
+  const { task, dataset } = await loadRunData(runConfig, { datasetPath });
   const directory =
     sampler === 'onnx' || hasWeights(modelDir) ? await readModelDirectory(modelDir) : undefined;
   if (directory !== undefined) requireModelOf(runConfig, directory);

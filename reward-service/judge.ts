@@ -91,7 +91,7 @@ export async function loadJudge(
   run: RunConfig,
   config: Pick<RewardServiceConfig, 'modelDir' | 'datasetPath'>,
 ): Promise<Judge> {
-  const { dataset } = await loadRunData(run, config.datasetPath);
+  const { dataset } = await loadRunData(run, config);
   const model = await readModelDirectory(config.modelDir);
   requireModelOf(run, model);
   return createJudge(run, dataset, await loadTokenizer(model), model.config.vocabSize);

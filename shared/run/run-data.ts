@@ -8,19 +8,19 @@ import type { RunConfig } from './run-config.js';
 /**
  * Loads the problems of a run from this machine.
  *
- * @param datasetPath where this machine has the run's file, if not where its learner has it.
+ * @param config of a service, with where this machine has the run's file, if not where its learner has it.
  * @throws {UserError} if they are not those of the run.
  */
 export async function loadRunData(
   { run, task: spec, datasetDigest }: Pick<RunConfig, 'run' | 'task' | 'datasetDigest'>,
-  datasetPath?: string,
+  config?: { readonly datasetPath?: string | undefined },
 ): Promise<{ readonly task: Task; readonly dataset: Dataset }> {
-  const task = openTask(withDataAt(spec, datasetPath));
+  const task = openTask(withDataAt(spec, config?.datasetPath));
   const dataset = await task.load();
   if (dataset.digest !== datasetDigest) {
     throw new UserError(
       `the problems here have the digest ${dataset.digest}, those of run ${run} ${datasetDigest}; ` +
-        'use the data that its learner has, and the same release of offbeat',
+        `use the data that its learner has${config === undefined ? '' : ' (--dataset-path)'}, and the same release of offbeat`,
     );
   }
   return { task, dataset };

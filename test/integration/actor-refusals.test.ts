@@ -15,14 +15,17 @@ describe('an actor that cannot continue', { timeout: 120_000 }, () => {
     await using run = await ground.startRun({ model: { name: 'tiny', digest: 'f'.repeat(64) } });
     await using actor = run.actor('one');
     assert.equal(await actor.exitCode(), 2);
-    assert.match(actor.errors, new RegExp(`digest f{64}.*--model-dir.*${ground.model.digest}`));
+    assert.match(
+      actor.errors,
+      new RegExp(`has the digest ${ground.model.digest}, .* f{64}; .*--model-dir`),
+    );
   });
 
   it('an actor refuses to start with a dataset other than that of the run', async () => {
     await using run = await ground.startRun({ datasetDigest: 'e'.repeat(64) });
     await using actor = run.actor('one');
     assert.equal(await actor.exitCode(), 2);
-    assert.match(actor.errors, new RegExp(`digest e{64}.*${ground.dataset.digest}`));
+    assert.match(actor.errors, new RegExp(`have the digest ${ground.dataset.digest}, .* e{64}; `));
   });
 
   it('an actor refuses a policy whose weights it cannot download', async () => {

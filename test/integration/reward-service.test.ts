@@ -134,7 +134,10 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     await new RunConfigStore(run.broker).put({ ...ground.config, model });
     const replica = run.start('reward-0');
     assert.equal(await replica.exitCode(), 2);
-    assert.match(replica.errors, /that of run test \(other\) 1{64}; name the learner's model/);
+    assert.match(
+      replica.errors,
+      /that of run test \(other\) 1{64}; name the directory of the learner's model/,
+    );
   });
 });
 
