@@ -23,7 +23,7 @@ export async function readJournal<T>(
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     if (unreadable === 'skip') return '';
     throw new UserError(
-      `cannot read ${path} (${errorText(cause)}); a run has it from its first ${journals[name]} on`,
+      `cannot read ${path} (${errorText(cause)}); the learner of the run writes it when it starts`,
       { cause },
     );
   });

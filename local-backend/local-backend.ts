@@ -1,3 +1,4 @@
+import { UserError } from '../shared/base/errors.js';
 import { unusableFolder } from '../shared/base/make-folder.js';
 import { markHandled, type TaskScope } from '../shared/base/task-scope.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
@@ -96,15 +97,20 @@ async function lockCheckpoints(
   wait: RoomWait,
   patienceMs = 15_000,
 ): Promise<Disposable> {
-  const { signal } = wait;
-  const patience = { holderMs: patienceMs, watchMs: patienceMs, signal };
+  const { log, signal } = wait;
+  const onWait = (reason: string) => {
+    log.warn({ reason, seconds: patienceMs / 1_000 }, 'waiting for another backend to end');
+  };
+  const patience = { holderMs: patienceMs, watchMs: patienceMs, onWait, signal };
   try {
     return await writeWhenRoom('checkpoints', wait, () =>
       lockFolder(folder, 'offbeat local-backend', patience),
     );
   } catch (caught) {
-    if (signal.aborted || caught instanceof FolderInUse) throw caught;
-    throw unusableFolder(folder, '--checkpoint-dir', caught);
+    if (signal.aborted) throw caught;
+    if (!(caught instanceof FolderInUse)) throw unusableFolder(folder, '--checkpoint-dir', caught);
+    const message = `${caught.message}; a second backend needs another --checkpoint-dir`;
+    throw new UserError(message, { cause: caught });
   }
 }
 

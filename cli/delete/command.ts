@@ -1,14 +1,14 @@
 import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
-import type { Broker, StoredSize } from '../../shared/broker/broker.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import type { StoredSize } from '../../shared/broker/stored-run.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { httpAddress } from '../../shared/service/config-fields.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
-import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { type FoundRun, findRun, whichRun } from '../existing-run/find-run.js';
-import { hasLearner } from '../existing-run/learner-lease.js';
 import { readStore } from '../existing-run/read-store.js';
 import { takeLead } from '../existing-run/take-lead.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -38,8 +38,8 @@ export function deleteHelp(): string {
   return `offbeat delete: deletes what a finished run has left on servers.
 
 On the NATS server these are its streams and buckets: the queues, the history, the configuration, the
-checkpoints' ledger, the adapters. With a backend they are the checkpoints that the run names. The run's
-folder stays. A run that has its own NATS server is deleted by deleting its folder.
+checkpoints' ledger, the adapters. On the backend these are the checkpoints that the run names. The run's
+folder stays. A run with a NATS server and a backend of its own is deleted by deleting its folder.
 
 ${describeFlags(DeleteConfig.shape, deleteService)}
 `;
@@ -47,82 +47,79 @@ ${describeFlags(DeleteConfig.shape, deleteService)}
 
 /**
  * @returns the exit code: 0, or the signal's code after Ctrl-C.
- * @throws {UserError} for an unknown run, one that has its own NATS server, or while a learner leads it.
+ * @throws {UserError} for an unknown run, one that has servers of its own only, or while a learner leads it.
  */
 export async function deleteRun(argv: readonly string[], env: Environment): Promise<number> {
   const given = loadConfig(DeleteConfig, deleteService, argv, env);
-  const config = { ...given, apiKey: keyOf(given, env) };
-  const found = await findRun(config);
-  if (found.natsUrl === undefined) {
+  const found = await findRun(given);
+  const { run, folder, natsUrl, backendUrl } = found;
+  if (natsUrl === undefined && backendUrl === undefined) {
     throw new UserError(
-      `run ${found.run} has nothing on a server of others: everything is in ${found.folder!.path}; delete that folder`,
+      `run ${run} is on no server of yours: everything is in ${folder!.path}; delete that folder`,
     );
   }
-  return shortCommand('delete', undefined, async ({ stop, folder, log }) => {
+  const apiKey = keyOf(given, env);
+  if (given.yes && backendUrl !== undefined && apiKey === undefined) {
+    throw new UserError(`give the key of ${backendUrl} by --api-key or TINKER_API_KEY`);
+  }
+  return shortCommand('delete', undefined, async ({ stop, folder: logFolder, log }) => {
     const { stop: signal, hurry } = stop;
     const natsBinary = () => ensureNatsServer({ env, report: printError, signal });
-    const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
+    const place = { found, natsBinary, deadlineMs: 60_000, logFolder };
     const store = { ...place, command: 'delete', signal, hurry, log, role: 'operator' } as const;
-    return await readStore(store, async (broker) => {
-      await deleteFrom(broker, { config, found, signal, log });
-      return 0;
+    await readStore(store, async (broker) => {
+      const size = await broker.storedSize();
+      if (size.streams === 0) throw new UserError(`the NATS server knows no run ${run}`);
+      const refusal = `a learner leads run ${run}; stop it, and then delete the run`;
+      await using _lead = await takeLead(broker, 'delete', refusal, signal);
+      const checkpoints = await checkpointsOf(broker);
+      printWhatIsThere(size, checkpoints, found);
+      if (!given.yes) {
+        print('nothing was deleted; add --yes to delete it');
+        return;
+      }
+      // NATS names the checkpoints and so comes last: the command can be repeated.
+      if (backendUrl !== undefined) {
+        const access = { baseUrl: backendUrl, apiKey: apiKey!, log, signal };
+        await using client = await TinkerClient.connect(access);
+        for (const path of checkpoints) await client.deleteCheckpoint(path);
+      }
+      if (natsUrl !== undefined) await broker.deleteRun();
+      print(`deleted${folder === undefined ? '' : `; its folder ${folder.path} stays`}`);
     });
+    return 0;
   });
 }
 
-interface Work {
-  readonly config: DeleteConfig;
-  readonly found: FoundRun;
-  readonly signal: AbortSignal;
-  readonly log: Logger;
+/**
+ * The checkpoints that the run has saved at its backend, as far as NATS names them; not the one that it began from. None if
+ * the configuration, which names that one, is gone: a command that was interrupted has deleted the checkpoints before it.
+ */
+async function checkpointsOf(broker: Broker): Promise<string[]> {
+  const config = await new RunConfigStore(broker).get();
+  if (config === undefined) return [];
+  const checkpoint = await broker.ledger.read();
+  const manifests = await broker.policy.manifests();
+  const paths = [
+    ...(checkpoint?.states ?? []).map(({ path }) => path),
+    ...(checkpoint === undefined ? [] : [checkpoint.statePath]),
+    ...manifests.flatMap(({ samplerPath, adapter }) => [samplerPath, adapter?.files ?? []].flat()),
+  ];
+  return [...new Set(paths)].filter((path) => path !== config.from?.path);
 }
 
-async function deleteFrom(broker: Broker, { config, found, signal, log }: Work): Promise<void> {
-  const { run, natsUrl, backendUrl, folder } = found;
-  const size = await broker.storedSize();
-  if (size.streams === 0) throw new UserError(`the NATS server knows no run ${run}`);
-  const refusal = `a learner leads run ${run}, or was killed a moment ago; stop it, and then delete the run`;
-  if (hasLearner(await broker.ledger.leader(), Date.now())) throw new UserError(refusal);
-  await using _lead = await takeLead(broker, 'delete', refusal, signal);
-  const checkpoints = await checkpointsOf(broker);
-  print(`on ${natsUrl!}: ${sizeText(size)}`);
-  if (checkpoints.length > 0) {
-    const count = counted(checkpoints.length, 'checkpoint');
-    print(
-      backendUrl === undefined
-        ? `at the backend: ${count}, which stay there; name it with --backend-url to delete them`
-        : `on ${backendUrl}: ${count}`,
-    );
-  }
-  if (!config.yes) {
-    print('nothing was deleted; add --yes to delete it');
-    return;
-  }
-  // The ledger goes last, since it names the checkpoints: the command can be repeated.
-  if (backendUrl !== undefined && checkpoints.length > 0) {
-    const { apiKey } = config;
-    if (apiKey === undefined) {
-      throw new UserError(
-        '--backend-url needs the key of that server: give --api-key or TINKER_API_KEY',
-      );
-    }
-    await using client = await TinkerClient.connect({ baseUrl: backendUrl, apiKey, log, signal });
-    for (const path of checkpoints) await client.deleteCheckpoint(path);
-  }
-  await broker.deleteRun();
-  print(`deleted${folder === undefined ? '' : `; its folder ${folder.path} stays`}`);
-}
-
-/** The checkpoints that the run has at its backend, as far as NATS knows them. */
-async function checkpointsOf({
-  ledger,
-  policy,
-}: Pick<Broker, 'ledger' | 'policy'>): Promise<string[]> {
-  const checkpoint = await ledger.read();
-  const states = checkpoint?.states?.map(({ path }) => path) ?? [];
-  const versions = (await policy.manifests()).map(({ samplerPath }) => samplerPath);
-  const newest = checkpoint === undefined ? [] : [checkpoint.statePath];
-  return [...new Set([...states, ...newest, ...versions])];
+function printWhatIsThere(
+  size: StoredSize,
+  checkpoints: readonly string[],
+  { natsUrl, backendUrl, folder }: Pick<FoundRun, 'natsUrl' | 'backendUrl' | 'folder'>,
+): void {
+  if (natsUrl !== undefined) print(`on ${natsUrl}: ${sizeText(size)}`);
+  if (checkpoints.length === 0) return;
+  const count = counted(checkpoints.length, 'checkpoint');
+  if (backendUrl !== undefined) print(`on ${backendUrl}: ${count}`);
+  else if (folder !== undefined) print(`in ${folder.checkpoints}: ${count}, which stay there`);
+  else
+    print(`at the backend: ${count}, which stay there; name it with --backend-url to delete them`);
 }
 
 function sizeText({ streams, messages, bytes }: StoredSize): string {

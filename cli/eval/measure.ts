@@ -177,7 +177,7 @@ export async function watchLost(
     const gone = evaluator.awaited.filter(({ ticketId }) => !queued.has(ticketId));
     if (gone.length === 0) continue;
     const passage = broker.pass('eval', () => 0);
-    // Reading a dead letter takes a moment, too.
+    // Waits at least once: a dead letter may be there and not be read yet.
     do await sleep(lostEveryMs, undefined, { signal });
     while (!(await passage.isOver()));
     const open = new Set(evaluator.awaited.map(({ ticketId }) => ticketId));

@@ -6,7 +6,7 @@ import { expiryOf } from '../../shared/wire/ledger.js';
  * Leads a run in place of a learner, so that none begins meanwhile. Waits for the lease of a learner that was killed.
  *
  * @param holder name in the lease.
- * @param refusal of the error if a learner leads the run.
+ * @param refusal message of the error if a learner leads the run.
  * @throws {UserError} if a learner leads the run.
  */
 export async function takeLead(

@@ -46,29 +46,34 @@ export async function exportRun(argv: readonly string[], env: Environment): Prom
   if (rows.length === 0) throw new UserError(`run ${run} has no step yet`);
   const folder = out ?? join(path, 'exports', format);
   await makeOutputFolder(folder, '--out');
-  const name = await write[format](rows, folder, join(path, 'config.json'));
-  // An earlier export has another name if the first step was trained again, and TensorBoard would show both.
-  if (out === undefined) await removeOthers(folder, name);
+  const name = await write[format](rows, {
+    folder,
+    isOwn: out === undefined,
+    config: join(path, 'config.json'),
+  });
   process.stdout.write(`${rows.length} steps in ${join(folder, name)}\n`);
   return 0;
 }
 
-/** Removes the event files of earlier exports from a folder that only has exports of this run. */
-async function removeOthers(folder: string, name: string): Promise<void> {
-  const others = (await readdir(folder)).filter((entry) => isEventFile(entry) && entry !== name);
-  for (const entry of others) await rm(join(folder, entry));
+interface Place {
+  readonly folder: string;
+  readonly isOwn: boolean; // it only has exports of this run
+  readonly config: string; // the file of the run's configuration
 }
 
-type Writer = (rows: readonly StepRow[], folder: string, config: string) => Promise<string>;
+type Writer = (rows: readonly StepRow[], place: Place) => Promise<string>;
 
 /** By format: writes its files and returns the name of the one with the steps. */
 const write: Readonly<Record<z.infer<typeof ExportConfig>['format'], Writer>> = {
-  async tensorboard(rows, folder) {
+  async tensorboard(rows, { folder, isOwn }) {
     const name = eventFileName(rows);
     await writeFile(join(folder, name), eventFile(rows));
+    // An earlier export has another name if the first step was trained again, and TensorBoard would show both.
+    const others = isOwn ? (await readdir(folder)).filter(isEventFile) : [];
+    for (const other of others) if (other !== name) await rm(join(folder, other));
     return name;
   },
-  async wandb(rows, folder, config) {
+  async wandb(rows, { folder, config }) {
     const text = await readFile(config, 'utf8').catch((cause: unknown) => {
       throw new UserError(
         `cannot read ${config} (${errorText(cause)}), which is the run's configuration for wandb; copy it there, or choose --format csv`,
@@ -79,7 +84,7 @@ const write: Readonly<Record<z.infer<typeof ExportConfig>['format'], Writer>> = 
     await writeFile(join(folder, 'history.jsonl'), wandbHistory(rows));
     return 'history.jsonl';
   },
-  async csv(rows, folder) {
+  async csv(rows, { folder }) {
     await writeFile(join(folder, 'metrics.csv'), csvText(rows));
     return 'metrics.csv';
   },

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import {
-  ConfigError,
+  type Elsewhere,
   type Environment,
   environmentName,
   flagsOf,
@@ -41,6 +41,7 @@ export function loadUpConfig(
   argv: readonly string[],
   env: Environment,
   { offers, defaults }: StartCommand = anything,
+  elsewhere?: Elsewhere,
 ): UpRequest {
   const offered = (shape: Readonly<Record<string, z.core.$ZodType>>) =>
     Object.fromEntries(Object.entries(shape).filter(([key]) => offers(key)));
@@ -67,7 +68,9 @@ export function loadUpConfig(
     checkEffects(input, chosen, complain);
     checkRequest(learner, input, chosen, env, complain);
   });
-  const values: Readonly<Record<string, unknown>> = loadConfig(schema, upService, argv, env);
+  const values: Readonly<Record<string, unknown>> = loadConfig(
+    ...([schema, upService, argv, env, undefined, elsewhere] as const),
+  );
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
@@ -80,23 +83,28 @@ export function loadUpConfig(
 const ofLauncher = /^(?:name|splits|run|host|port|health|http|nats|checkpointDir)/;
 
 /**
- * The error for flags that this command lacks and a service has: it names the variable that sets them, since the services
- * get the environment of this process. Remedies in a service's errors name its own flags.
+ * Names the variables of a flag that only services have: they get the environment of this process. A service's own errors
+ * name such flags.
+ *
+ * @param shapes the settings of the services, by their names.
+ * @param learner the settings of the learner, which a command has or leaves out for a reason.
  */
-export function withVariables(
-  { service, problems }: ConfigError,
-  shapes: Readonly<Record<string, z.core.$ZodShape>>, // by service
-): ConfigError {
-  const better = problems.map((problem) => {
-    const [, flag] = /^--([a-z0-9-]+) is not a flag; /.exec(problem) ?? [];
-    for (const [name, shape] of Object.entries(shapes)) {
+export function variablesOf(
+  shapes: Readonly<Record<string, z.core.$ZodShape>>,
+  learner: z.ZodObject,
+): Elsewhere {
+  const known = new Set([...Object.keys(UpConfig.shape), ...Object.keys(learner.shape)]);
+  return (flag) => {
+    const found = Object.entries(shapes).flatMap(([service, shape]) => {
       const key = Object.keys(shape).find((each) => kebab(each) === flag);
-      if (key === undefined || ofLauncher.test(key)) continue;
-      return `--${flag!} is a flag of offbeat ${name} and not of this command; set ${environmentName(name, key)} in the environment instead`;
-    }
-    return problem;
-  });
-  return new ConfigError(service, better);
+      const isItsOwn = key !== undefined && !ofLauncher.test(key) && !known.has(key);
+      return isItsOwn ? { service, variable: environmentName(service, key) } : [];
+    });
+    if (found.length === 0) return undefined;
+    const services = found.map(({ service }) => `offbeat ${service}`).join(' and ');
+    const variables = found.map(({ variable }) => variable).join(' and ');
+    return `it is a flag of ${services}: set ${variables} in the environment`;
+  };
 }
 
 /** The rules that join several flags: the launcher's own and the learner's. */

@@ -7,7 +7,15 @@ import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
 import { type Environment, kebab } from '../../shared/service/config.js';
 import { checkRequest } from './load-up-config.js';
-import { limits, usualActors, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
+import {
+  limits,
+  ofCost,
+  usualActors,
+  withEnd,
+  UpConfig,
+  withKey,
+  type UpRequest,
+} from './up-config.js';
 
 /** How `offbeat up` started a run: the content of launch.json. */
 export const Launch = z.object({
@@ -65,9 +73,8 @@ const changeableSettings = [
   ],
   ...['adapterStore', 'adapterDtype', 'publishAdapters'],
   ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
+  ...ofCost,
 ];
-/** Prices and numbers of GPUs, which decide nothing but the figures of the cost. */
-const ofCost = /^(?:price|gpus)[A-Z]/;
 
 /**
  * A run has its own servers or the user's: the address of the user's may change, the choice between them may
@@ -108,7 +115,7 @@ export function resumed(
   const settings = withLimits(launch.settings, request.settings);
   const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
   for (const [key, now] of Object.entries(request.settings)) {
-    if (changeableSettings.includes(key) || ofCost.test(key)) continue;
+    if (changeableSettings.includes(key)) continue;
     const before = has[key];
     if (before !== now) complain(key, `is ${shown(now)}, the run has ${shown(before)}`);
   }

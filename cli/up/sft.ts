@@ -7,7 +7,7 @@ import { TaskSettings } from '../../shared/tasks/registry.js';
 import { services } from '../services.js';
 import { up } from './up.js';
 import type { StartCommand } from './load-up-config.js';
-import { runSettings, UpConfig, upService } from './up-config.js';
+import { ofCost, runSettings, UpConfig, upService } from './up-config.js';
 
 /** The learner's settings that mean something for training on examples. */
 const settings = new Set<string>([
@@ -18,9 +18,7 @@ const settings = new Set<string>([
   ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions', 'temperature', 'maxTokens', 'groupSize'],
   ...['seed', 'leaseSeconds', 'stopPatienceSeconds', 'streamReplicas'],
-  ...['gpusTrainer', 'gpusSampler', 'gpusReward'],
-  ...['priceTrainerHour', 'priceSamplerHour', 'priceRewardHour'],
-  ...['pricePrefillTokens', 'priceSampledTokens', 'priceTrainedTokens'],
+  ...ofCost,
 ]);
 
 /** The launcher's flags that mean nothing where no training answers are sampled. */

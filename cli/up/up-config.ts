@@ -175,6 +175,13 @@ export function withKey(config: UpConfig, env: Environment): UpConfig {
   return config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) };
 }
 
+/** The learner's settings that decide nothing but the figures of the cost: numbers of GPUs and prices. */
+export const ofCost = [
+  ...['gpusTrainer', 'gpusSampler', 'gpusReward'],
+  ...['priceTrainerHour', 'priceSamplerHour', 'priceRewardHour'],
+  ...['pricePrefillTokens', 'priceSampledTokens', 'priceTrainedTokens'],
+];
+
 /** Each ends a run. */
 export const limits = ['maxSteps', 'maxMinutes', 'epochs'] as const;
 

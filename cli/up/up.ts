@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import type { z } from 'zod';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
 import { ConfigError, type Environment } from '../../shared/service/config.js';
@@ -23,7 +24,7 @@ import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
 import { nextText, readSummary, summaryText, summaryTime } from './summary.js';
 import { copyStart, newestAdapter, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
-import { loadUpConfig, type StartCommand, withVariables } from './load-up-config.js';
+import { loadUpConfig, type StartCommand, variablesOf } from './load-up-config.js';
 import { defaultMinutes, runSettings, UpConfig, upService, type UpRequest } from './up-config.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
@@ -128,24 +129,26 @@ async function understand(
   command: StartCommand | undefined,
 ): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
   const learner = await services.learner.config();
-  const request = await requestOf(() => loadUpConfig(learner, argv, env, command));
+  const request = await readRequest(learner, argv, env, command);
   const { run, runsDir, resume } = request.config;
   if (!resume || run === undefined) return { request, resumable: undefined };
   const resumable = await findRunFolder(runsDir, run);
   return { request: resumed(learner, request, await readLaunch(resumable), env), resumable };
 }
 
-/** @throws {UserError} for a flag that only a service has, with the variable that sets it. */
-async function requestOf(load: () => UpRequest): Promise<UpRequest> {
+/** Reads the flags. The settings of all services are loaded only to name where a refused flag belongs. */
+async function readRequest(
+  ...given: [learner: z.ZodObject, readonly string[], Environment, StartCommand | undefined]
+): Promise<UpRequest> {
   try {
-    return load();
+    return loadUpConfig(...given);
   } catch (caught) {
     if (!(caught instanceof ConfigError)) throw caught;
     const names = ['actor', 'reward-service', 'local-backend'] as const;
-    const configs = await Promise.all(
+    const shapes = await Promise.all(
       names.map(async (name) => [name, (await services[name].config()).shape] as const),
     );
-    throw withVariables(caught, Object.fromEntries(configs));
+    return loadUpConfig(...given, variablesOf(Object.fromEntries(shapes), given[0]));
   }
 }
 

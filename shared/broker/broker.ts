@@ -22,7 +22,7 @@ import { isWithoutJetStream } from './failures.js';
 import { KeyValue } from './key-value.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
-import { ask, askFor, type Link, streamState } from './link.js';
+import { ask, askFor, type Link } from './link.js';
 import { nameToken, runConfigKey, type RunNames, type Source } from './names.js';
 import { ObjectBucket } from './object-bucket.js';
 import { pollsOf, Passage } from './passage.js';
@@ -37,15 +37,9 @@ import {
   streamSettings,
   streamsThatDelete,
 } from './run-layout.js';
+import { deleteStored, type StoredSize, storedSize } from './stored-run.js';
 import { Sweep, sweepEveryMs } from './sweep.js';
 import { lastSequence } from './tail.js';
-
-/** What a server stores for a run. */
-export interface StoredSize {
-  readonly streams: number; // those of buckets included; 0: it knows no such run
-  readonly messages: number;
-  readonly bytes: number;
-}
 
 /** One process's connection to the streams, buckets and consumers of its run in NATS. Created by `connectBroker`. */
 export class Broker implements AsyncDisposable {
@@ -251,23 +245,15 @@ export class Broker implements AsyncDisposable {
   }
 
   /** What the server stores for this run. */
-  async storedSize(): Promise<StoredSize> {
-    const states = await Promise.all(this.#streamNames.map((name) => streamState(this.link, name)));
-    const found = states.flatMap((state) => state ?? []);
-    return {
-      streams: found.length,
-      messages: found.reduce((sum, { messages }) => sum + messages, 0),
-      bytes: found.reduce((sum, { bytes }) => sum + bytes, 0),
-    };
+  storedSize(): Promise<StoredSize> {
+    return storedSize(this.link);
   }
 
   /** Deletes everything that the server stores for this run; needs the rights of an operator. */
   async deleteRun(): Promise<void> {
     this.#limits = undefined;
     this.#stopTimers();
-    for (const name of this.#streamNames) {
-      await askFor(this.link, `delete stream ${name}`, () => this.link.jsm.streams.delete(name));
-    }
+    await deleteStored(this.link);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -282,15 +268,6 @@ export class Broker implements AsyncDisposable {
       log.warn({ reason: errorText(caught) }, 'connection not drained');
     }
     await connection.close();
-  }
-
-  /** The streams of the run, those of its buckets included. The ledger's is the last. */
-  get #streamNames(): string[] {
-    const ledger = `KV_${this.names.buckets.ledger}`;
-    const all = streamSettings(this.names, { trainTickets: 0, evalTickets: 0 }).map(
-      ({ name }) => name,
-    );
-    return [...all.filter((name) => name !== ledger), ledger];
   }
 
   /** Maximum size of a body in the object store: it is a group, or was one before it was dead-lettered. */

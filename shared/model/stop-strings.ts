@@ -40,10 +40,8 @@ export function goesOnAfterStop(
   const before = tokens.subarray(0, -1);
   if (lengthAtStop(before, decode, stopStrings) === undefined) return false;
   const matcher = new StopStringMatcher(decode, stopStrings);
-  // The matcher counts on every token to have a text; one without any would hide a stop string from it.
   const seen: number[] = [];
   return before.some((token) => {
-    if (decode([token]) === '') return false;
     seen.push(token);
     return matcher.isStopped(seen);
   });
@@ -56,21 +54,41 @@ export function goesOnAfterStop(
 export class StopStringMatcher {
   readonly #decode: (tokens: readonly number[]) => string;
   readonly #stopStrings: readonly string[];
-  readonly #tailLength: number; // maximum number of tokens in the longest stop string
+  readonly #tailLength: number; // maximum number of tokens with a text in the longest stop string
   readonly #mayEnd = new Map<number, boolean>(); // by token
+  readonly #hasText = new Map<number, boolean>(); // by token
 
   constructor(decode: (tokens: readonly number[]) => string, stopStrings: readonly string[]) {
     this.#decode = decode;
     this.#stopStrings = stopStrings;
-    // A token has at least one byte.
+    // A token with a text has at least one byte.
     this.#tailLength = Math.max(0, ...stopStrings.map((stop) => Buffer.byteLength(stop)));
   }
 
   /** @param tokens [T] of one rollout so far; no earlier token completed a stop string. */
   isStopped(tokens: readonly number[]): boolean {
     if (this.#stopStrings.length === 0 || !this.#couldEndWith(tokens.at(-1)!)) return false;
-    const tail = this.#decode(tokens.slice(-this.#tailLength));
+    const tail = this.#decode(this.#tailOf(tokens));
     return this.#stopStrings.some((stop) => tail.includes(stop));
+  }
+
+  /** The last tokens, in which a complete stop string would be. Tokens without a text could stand anywhere between them. */
+  #tailOf(tokens: readonly number[]): readonly number[] {
+    const tail: number[] = [];
+    for (let i = tokens.length - 1; i >= 0 && tail.length < this.#tailLength; i--) {
+      if (this.#isText(tokens[i]!)) tail.unshift(tokens[i]!);
+    }
+    return tail;
+  }
+
+  #isText(token: number): boolean {
+    let isText = this.#hasText.get(token);
+    if (isText === undefined) {
+      // Twice, since some tokenizers leave out a space at the beginning.
+      isText = this.#decode([token, token]) !== '';
+      this.#hasText.set(token, isText);
+    }
+    return isText;
   }
 
   #couldEndWith(token: number): boolean {

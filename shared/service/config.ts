@@ -29,10 +29,11 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   argv: readonly string[],
   env: Environment,
   nameOf = (key: string) => settingName(service, key),
+  elsewhere: Elsewhere = () => undefined,
 ): z.infer<z.ZodObject<Shape>> {
   const problems: string[] = [];
   const keys = Object.keys(schema.shape);
-  const flags = parseFlags(argv, schema.shape, problems);
+  const flags = parseFlags(argv, schema.shape, problems, elsewhere);
   const path = flags.get('config') ?? env[environmentName(service, 'config')];
   if (flags.get('config') === '') problems.push('--config needs a value');
   const file = typeof path === 'string' && path !== '' ? readFile(path, keys, problems) : {};
@@ -78,7 +79,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
 /** Settings of a service or a command are wrong. */
 export class ConfigError extends UserError {
   constructor(
-    readonly service: string,
+    service: string,
     readonly problems: readonly string[], // each names its setting
   ) {
     const lines = problems.map((problem) => `\n  - ${problem}`);
@@ -120,10 +121,14 @@ function shown(key: string, value: unknown): string {
   return JSON.stringify(value).replace(/\/\/[^/?#"]*@/g, '//…@');
 }
 
+/** @returns what to do instead about a flag that is none here, such as `max-loras`; undefined: nothing is known. */
+export type Elsewhere = (flag: string) => string | undefined;
+
 function parseFlags(
   argv: readonly string[],
   shape: z.core.$ZodShape,
   problems: string[],
+  elsewhere: Elsewhere,
 ): Map<string, string | boolean> {
   const byFlag = new Map([...Object.keys(shape), 'config'].map((key) => [kebab(key), key]));
   const isSwitch = (key: string) => isBoolean(shape[key]);
@@ -161,7 +166,9 @@ function parseFlags(
       const asFlag = kebab(meant ?? word).replaceAll('_', '-');
       const shownWord =
         meant === undefined ? word : word.slice(0, word.length - (more ?? '').length);
-      problems.push(`${shownWord} is not a flag; ${remedy(asFlag, [...byFlag.keys()])}`);
+      problems.push(
+        `${shownWord} is not a flag; ${elsewhere(asFlag) ?? remedy(asFlag, [...byFlag.keys()])}`,
+      );
       const isItsValue =
         meant !== undefined && more === undefined && !argv[i + 1]?.startsWith('--');
       if (isItsValue) i++; // do not report its value as a second problem

@@ -56,6 +56,8 @@ interface LockOptions {
    * that a cluster starts again elsewhere; without it a lock of another host is only removed by hand.
    */
   readonly watchMs?: number;
+  /** Called once, with whom it waits for, if it waits for a holder. */
+  readonly onWait?: (reason: string) => void;
   readonly signal?: AbortSignal;
 }
 
@@ -68,13 +70,14 @@ interface LockOptions {
 export async function lockFolder(
   folder: string,
   command: string,
-  { isReader, readerMs = 10_000, holderMs = 0, watchMs, signal }: LockOptions = {},
+  { isReader, readerMs = 10_000, holderMs = 0, watchMs, onWait, signal }: LockOptions = {},
 ): Promise<Disposable> {
   await makeFolder(folder);
   const path = join(folder, '.lock');
   const text = JSON.stringify({ ...thisProcess(), command, isReader });
   const start = performance.now();
   let first: Lock | undefined; // as this process found it
+  let isWaiting = false; // for its holder
   for (let look = 1; !createFile(path, text); look++) {
     const lock = readLock(path);
     if (lock === undefined) continue; // it was released just now
@@ -85,7 +88,10 @@ export async function lockFolder(
       const isWatched = watchMs !== undefined && placeOf(holder) !== 'here' && isSame(lock, first);
       if (isWatched && waitedMs >= watchMs && removeAbandoned(path, lock)) continue;
       const mayEndMs = holder.isReader === true ? readerMs : holderMs;
-      if (!isWatched && waitedMs >= mayEndMs) throw inUse(holder, folder, path);
+      const refusal = inUse(holder, folder, path);
+      if (!isWatched && waitedMs >= mayEndMs) throw refusal;
+      if (!isWaiting) onWait?.(refusal.message);
+      isWaiting = true;
     } else {
       const isBeingWritten = lock.text === '' && look < emptyLooks;
       if (!isBeingWritten && removeAbandoned(path, lock)) continue;

@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UserError } from '../../shared/base/errors.js';
 import { forwardBackward, startOn, tinyModel, Wire } from '../local-backend/running-backend.js';
+import { recordingLog } from '../support/log.js';
+import { until } from '../support/waiting.js';
 
 describe('a restarted local backend', () => {
   it('a restarted local backend finds the earlier checkpoints and reports that the rest is lost', async () => {
@@ -51,13 +53,15 @@ describe('a restarted local backend', () => {
     const halfWritten = join(directory.path, 'checkpoints', 'run', 'weights', '.new.one'); // a save of the first
     await mkdir(halfWritten, { recursive: true });
     await assert.rejects(startOn(directory.path, { lockPatienceMs: 0 }), {
-      name: 'FolderInUse',
+      name: 'UserError',
       message:
-        /^process \d+ \(offbeat local-backend\) is using .*checkpoints; wait until it ends, or end it$/,
+        /^process \d+ \(offbeat local-backend\) is using .*checkpoints; wait until it ends, or end it; a second backend needs another --checkpoint-dir$/,
     });
     assert(existsSync(halfWritten));
 
-    const second = startOn(directory.path, { lockPatienceMs: 600_000 });
+    const { log, lines } = recordingLog();
+    const second = startOn(directory.path, { lockPatienceMs: 600_000, log });
+    await until(() => lines.some(({ msg }) => msg === 'waiting for another backend to end'));
     await first[Symbol.asyncDispose]();
     await using _second = await second;
     assert(!existsSync(halfWritten));

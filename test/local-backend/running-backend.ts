@@ -9,6 +9,7 @@ import {
 import { decodeSampleResult } from '../../shared/tinker/sample-codec.js';
 import type { Datum } from '../../shared/rl/datum.js';
 import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { silent } from '../support/log.js';
 
 export { tinyModel } from '../support/tiny-model.js';
@@ -33,6 +34,7 @@ export async function startOn(
     unloadEveryMs?: number;
     checkpointDir?: string;
     lockPatienceMs?: number;
+    log?: Logger;
   } = {},
 ): Promise<LocalBackend> {
   return startLocalBackend({

@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { ActorConfig } from '../../../actor/config.js';
 import { upHelp } from '../../../cli/up/up.js';
 import { sftCommand } from '../../../cli/up/sft.js';
-import { loadUpConfig, withVariables } from '../../../cli/up/load-up-config.js';
+import { loadUpConfig } from '../../../cli/up/load-up-config.js';
 import { asFlags, readyMs, UpConfig } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
-import type { ConfigError } from '../../../shared/service/config.js';
 import { complaintOf } from '../../support/complaint.js';
+import { runOffbeat } from '../../support/offbeat.js';
 
 const load = (argv: string[], env: Record<string, string> = {}) =>
   loadUpConfig(LearnerConfig, argv, env);
@@ -51,20 +50,26 @@ describe('the flags of npm start', () => {
     assert.match(complaint(['--health-port', '1']), /--health-port is not a flag/);
   });
 
-  it('a flag that only a service has is refused with the variable that sets it', () => {
-    const refusal = (...flags: string[]) =>
-      complaintOf(() => {
-        try {
-          load(flags);
-        } catch (error) {
-          throw withVariables(error as ConfigError, { actor: ActorConfig.shape });
-        }
-      });
+  it('a flag that only a service has is refused with the variable that sets it', async () => {
+    const refusal = async (...words: string[]) => {
+      const { code, err } = await runOffbeat(words, '.');
+      assert.equal(code, 2);
+      return err;
+    };
     assert.match(
-      refusal('--engine-max-loras', '4', '--frob', '1'),
-      /--engine-max-loras is a flag of offbeat actor and not of this command; set ACTOR_ENGINE_MAX_LORAS in the environment instead\n.*--frob is not a flag/,
+      await refusal('up', '--engine-max-loras', '4', '--threads=1', '--xyzzy', '1'),
+      new RegExp(
+        '--engine-max-loras is not a flag; it is a flag of offbeat actor: set ACTOR_ENGINE_MAX_LORAS in the environment\\n' +
+          '  - --threads is not a flag; it is a flag of offbeat actor and offbeat local-backend: set ACTOR_THREADS and LOCAL_BACKEND_THREADS in the environment\\n' +
+          '  - --xyzzy is not a flag; --help lists the flags',
+      ),
     );
-    assert.match(refusal('--health-port', '1'), /--health-port is not a flag; /); // several actors would have the same
+    // Several actors would have the same port, and what sft leaves out means nothing there.
+    assert.match(await refusal('up', '--health-port', '1'), /--health-port is not a flag; (?!it)/);
+    assert.match(
+      await refusal('sft', '--on-adoption', 'keep'),
+      /--on-adoption is not a flag; (?!it)/,
+    );
   });
 
   it('the flags of npm start are refused with all mistakes at once', () => {

@@ -87,6 +87,13 @@ describe('watching for a stop string', () => {
     assert.deepEqual(read, ['more']); // the one token that it had not met
   });
 
+  it('the watch finds a stop string with any number of tokens without a text in it', () => {
+    const spelt = (tokens: readonly number[]) => tokens.map((token) => words[token] ?? '').join('');
+    const stopWatch = new StopStringMatcher(spelt, ['ends']);
+    assert(stopWatch.isStopped([1, 2, ...Array<number>(20).fill(9), 3]));
+    assert(!stopWatch.isStopped([1, ...Array<number>(20).fill(9), 3]));
+  });
+
   it('the watch agrees with the search in the finished text, whatever was sampled', () => {
     const token = fc.integer({ min: 0, max: words.length - 1 });
     const stop = fc.constantFrom('so', 's', 'ends.', ' it en', '\nmo', 'oso', 'never');

@@ -130,10 +130,14 @@ describe('the lock of a folder', { timeout: 30_000 }, () => {
 
   it('a service that watches does not wait for the lock of a process that it sees running, unless asked to', async () => {
     const first = await lock();
-    const waiting = lockFolder(folder, 'offbeat test', { holderMs: 60_000 });
+    const reasons: string[] = [];
+    const onWait = (reason: string) => reasons.push(reason);
+    const waiting = lockFolder(folder, 'offbeat test', { holderMs: 60_000, onWait });
     for (let i = 0; i < 10; i++) await stat(path); // it has looked at the file by then
     first[Symbol.dispose]();
     using _lock = await waiting;
+    assert.equal(reasons.length, 1);
+    assert.match(reasons[0]!, new RegExp(`^process ${process.pid} .* is using ${folder}`));
     await assert.rejects(
       lockFolder(folder, 'offbeat test', { watchMs: 60_000 }),
       /wait until it ends/,
