@@ -138,10 +138,13 @@ export function checkpointRoutes(
         const source = parseTinkerPath(source_path);
         store.get(source);
         // A resent request has the key of the first; one without a key is a request of its own.
-        const key = request.headers['x-idempotency-key'] ?? randomUUID();
-        const copy = copies.getOrCreate(`${String(key)} ${source_path}`, () =>
+        const key = `${String(request.headers['x-idempotency-key'] ?? randomUUID())} ${source_path}`;
+        const copy = copies.getOrCreate(key, () =>
           store.copy(source, randomUUID(), expiryAfter(ttl_seconds)),
         );
+        copy.catch(() => {
+          copies.forget(key);
+        });
         return jsonReply(200, { tinker_path: formatTinkerPath(await copy) });
       },
     },

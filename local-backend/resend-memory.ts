@@ -23,4 +23,9 @@ export class ResendMemory<T> {
     }
     return created;
   }
+
+  /** The next request of that key is executed again. */
+  forget(key: string): void {
+    this.#entries.delete(key);
+  }
 }

@@ -194,7 +194,10 @@ export class ReplicaEngine implements Engine {
       async (ending) => {
         for (;;) {
           await sleep(touchEveryMs, undefined, { signal: ending });
-          await this.options.folder.touch();
+          // It only keeps others from removing the folder; one that is gone for good shows when a version is written.
+          await this.options.folder.touch().catch((err: unknown) => {
+            this.options.log.warn({ err }, 'folder of adapters not marked as in use');
+          });
         }
       },
     ]);

@@ -1,5 +1,6 @@
-import { mkdir, open, readFile, rename, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, open, readFile, rename, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { syncFolder, writeSynced } from '../../shared/base/durable-file.js';
 import {
   noRoomReason,
   writeWhenRoom,
@@ -140,9 +141,10 @@ function textOfLines(lines: readonly Line[]): string {
 /** @returns the identity of the new file. */
 async function replace(path: string, text: string): Promise<string> {
   const partial = `${path}.partial`;
-  await writeFile(partial, text);
+  await writeSynced(partial, text);
   const identity = identityOf(await stat(partial));
   await rename(partial, path);
+  await syncFolder(dirname(path));
   return identity;
 }
 

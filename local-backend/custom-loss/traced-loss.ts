@@ -6,6 +6,9 @@ import { operations } from './operations.js';
 import { constant, derivative, type ElementType, type Tensor, variable } from './tensor.js';
 import { isTensor, type Operation, type Value } from './values.js';
 
+/** Of all values of one datum: 256 MiB, and as much for their gradients. */
+const maxElements = 2 ** 25;
+
 /** What a custom loss gives for one datum. */
 export interface CustomLossValue extends LossAndGradient {
   readonly metrics: Readonly<Record<string, number>>; // by name, as in custom/kl:mean
@@ -77,9 +80,15 @@ export class TracedLoss {
       }
       values.set(placeholders[i]!.name, input);
     });
+    let elements = 0; // of all values, which stay until the gradient is computed
     for (const { name, evaluate } of this.#steps) {
       try {
-        values.set(name, evaluate(values));
+        const value = evaluate(values);
+        elements += isTensor(value) ? value.data.length : 0;
+        if (elements > maxElements) {
+          throw new RangeError(`all values together have more than ${maxElements} elements`);
+        }
+        values.set(name, value);
       } catch (error) {
         throw this.#refusal(`${name}: ${errorText(error)}`);
       }

@@ -21,6 +21,11 @@ export async function writeSynced(path: string, content: Uint8Array | string): P
 
 /** Resolves once the names of a folder's entries are on disk. */
 export async function syncFolder(path: string): Promise<void> {
-  await using folder = await open(path, 'r');
-  await folder.sync();
+  await syncFile(path);
+}
+
+/** Resolves once the content of a file, or the entries of a folder, are on disk. */
+export async function syncFile(path: string): Promise<void> {
+  await using file = await open(path, 'r');
+  await file.sync();
 }

@@ -86,11 +86,17 @@ export class KeyValue {
     return this.#isInUse;
   }
 
-  /** Removes the key without leaving a deletion marker. */
-  async delete(key: string): Promise<void> {
+  /**
+   * Removes the key without leaving a deletion marker.
+   *
+   * @param revision if given, a newer value stays.
+   */
+  async delete(key: string, revision?: number): Promise<void> {
     const { jsm } = this.#link;
+    const filter = `$KV.${this.#bucket}.${key}`;
+    const upTo = revision === undefined ? { filter } : { filter, seq: revision + 1 }; // exclusive
     await askFor(this.#link, `delete ${key} of ${this.#bucket}`, () =>
-      jsm.streams.purge(`KV_${this.#bucket}`, { filter: `$KV.${this.#bucket}.${key}` }),
+      jsm.streams.purge(`KV_${this.#bucket}`, upTo),
     );
   }
 

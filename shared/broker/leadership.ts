@@ -146,7 +146,8 @@ function hold(
       await renewing;
       if (lost.signal.aborted || link.connection.isClosed()) return;
       const lease = await bucket.get(LeaderLease, leaderKey);
-      if (lease?.revision === revision) await bucket.delete(leaderKey);
+      // A standby may take over between the two calls; its lease must stay.
+      if (lease?.revision === revision) await bucket.delete(leaderKey, revision);
     } catch (caught) {
       link.log.warn({ holder, reason: errorText(caught) }, 'leader lease not released');
     }

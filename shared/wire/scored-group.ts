@@ -2,11 +2,11 @@ import { z } from 'zod';
 import { RolloutGroup } from './rollout-group.js';
 import { maxGroupSize } from './ticket.js';
 
-/** `150/7` or `84`, in lowest terms. */
+/** `150/7` or `84`. */
 const Fraction = z
   .string()
   .max(1_024)
-  .regex(/^-?\d+(\/\d+)?$/);
+  .regex(/^-?\d+(\/0*[1-9]\d*)?$/);
 
 /** The reward of one rollout and its parts. */
 export const Score = z.strictObject({

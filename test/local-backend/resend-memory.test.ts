@@ -19,6 +19,16 @@ describe('the resend memory', () => {
     );
   });
 
+  it('the resend memory executes a forgotten request again', () => {
+    const memory = new ResendMemory<number>(10);
+    memory.getOrCreate('a', () => 1);
+    memory.forget('a');
+    assert.equal(
+      memory.getOrCreate('a', () => 2),
+      2,
+    );
+  });
+
   it('the resend memory does not remember a refused request', () => {
     const memory = new ResendMemory<number>(10);
     assert.throws(() =>

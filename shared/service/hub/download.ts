@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { syncFile, syncFolder } from '../../base/durable-file.js';
 import { UserError } from '../../base/errors.js';
 import { noRoomReason } from '../telemetry/disk-room.js';
 import { ask, HubFailure, persistently, reasonOf, type Hub, type Repository } from './hub.js';
@@ -43,7 +44,9 @@ export async function fetchFile(
     await rm(part);
     throw new HubFailure(`${hub.endpoint}${from} has another checksum than ${file.checksum}`);
   });
+  await syncFile(part); // else a power failure may leave an empty file by the final name
   await rename(part, path);
+  await syncFolder(dirname(path));
 }
 
 /** Appends the missing bytes to the partial file. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { deleteOrphans } from '../../../learner/checkpoints/retention.js';
+import { RunLost } from '../../../shared/tinker/errors.js';
 import { silent } from '../../support/log.js';
 
 /** A backend with these checkpoints; the manifests name `samplers`. @returns what is left. */
@@ -15,14 +16,14 @@ async function sweep(
     samplers: readonly string[];
     files?: string; // of each version, where its adapter is a link
   },
-  isUnavailable = false,
+  failure?: Error, // of listing the checkpoints of run a
   confirmLead = () => Promise.resolve(),
 ) {
   const left = new Set(checkpoints);
   const client = {
     listCheckpoints: (run: string) =>
-      isUnavailable
-        ? Promise.reject(new Error('backend unavailable'))
+      failure !== undefined && run === 'a'
+        ? Promise.reject(failure)
         : Promise.resolve(
             [...left]
               .filter((path) => path.startsWith(`tinker://${run}/`))
@@ -78,11 +79,25 @@ describe('checkpoints of a run that nothing names', () => {
     const deposed = () => Promise.reject(new Error('another learner leads'));
     const orphan = 'tinker://a/weights/state-000004';
     const named = { states: [state], samplers: [] };
-    assert.deepEqual((await sweep([state, orphan], named, false, deposed)).left, [state, orphan]);
+    assert.deepEqual((await sweep([state, orphan], named, undefined, deposed)).left, [
+      state,
+      orphan,
+    ]);
   });
 
   it('orphaned checkpoints stay if the backend does not answer, and the learner continues', async () => {
-    const { deleted } = await sweep([state], { states: [state], samplers: [] }, true);
+    const named = { states: [state], samplers: [] };
+    const { deleted } = await sweep([state], named, new Error('backend unavailable'));
     assert.equal(deleted, 0);
+  });
+
+  it('orphaned checkpoints are deleted although the backend no longer knows another run of the learner', async () => {
+    const failure = { operation: 'list', url: 'http://h', status: 404, detail: 'unknown run' };
+    const orphan = 'tinker://b/weights/state-000008';
+    const { left } = await sweep(
+      ...([[sampler, orphan], { states: [state], samplers: [sampler] }] as const),
+      new RunLost(failure),
+    );
+    assert.deepEqual(left, [sampler]);
   });
 });

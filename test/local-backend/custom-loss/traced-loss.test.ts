@@ -325,5 +325,15 @@ describe('a custom loss that cannot run', () => {
       () => picked.evaluate(Float32Array.of(-1, -2), { rows }),
       refusal(/a tensor of shape \[4096,131072\] is too large/),
     );
+    const many = tracedLoss((trace, x) => {
+      let wide = x;
+      for (let i = 0; i < 21; i++) wide = trace.call('torch.cat', [wide, wide]);
+      for (let i = 0; i < 9; i++) wide = trace.call('operator.neg', wide);
+      trace.returns(trace.method('sum', wide));
+    });
+    assert.throws(
+      () => many.evaluate(Float32Array.of(-1, -2), {}),
+      refusal(/all values together have more than 33554432 elements/),
+    );
   });
 });

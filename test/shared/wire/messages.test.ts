@@ -272,7 +272,9 @@ describe('a malformed message is refused, saying what is wrong:', () => {
 
   it('a scored group with a reward that is not a fraction is refused', () => {
     const scored = scoredGroup();
-    scored.scores[0]!.exactReward = '0.5';
-    assert.throws(() => encode(ScoredGroup, scored), /scores\.0\.exactReward: /);
+    for (const wrong of ['0.5', '0/0', '1/00']) {
+      scored.scores[0]!.exactReward = wrong;
+      assert.throws(() => encode(ScoredGroup, scored), /scores\.0\.exactReward: /);
+    }
   });
 });
