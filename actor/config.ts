@@ -143,11 +143,20 @@ export const ActorConfig = z
           '--sampler onnx adopts between two tokens; remove one of the two',
         );
       }
-    } else if (value.onAdoption === 'keep') {
-      complain(
-        'onAdoption',
-        `${why}, which reads each segment with the newest weights; use reprefill`,
-      );
+    } else {
+      if (value.onAdoption === 'keep') {
+        complain(
+          'onAdoption',
+          `${why}, which reads each segment with the newest weights; use reprefill`,
+        );
+      }
+      if (value.threads > 1) complain('threads', `${why}; remove one of the two`);
+      if (!value.inFlightUpdates && value.segmentTokens > 0 && value.rolloutSeconds === undefined) {
+        complain(
+          'segmentTokens',
+          'with --no-in-flight-updates an answer is one call, unless --rollout-seconds cuts it; remove one of the two',
+        );
+      }
     }
     if (!value.inFlightUpdates && value.onAdoption !== undefined) {
       complain('onAdoption', 'with --no-in-flight-updates no rollout adopts a version; remove one');

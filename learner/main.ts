@@ -14,6 +14,7 @@ import { fitToModel, offPolicyFields } from '../shared/run/hyperparameters.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
+import { checkPrompts } from '../shared/tasks/check-prompts.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
@@ -164,6 +165,10 @@ async function readMaterial(given: LearnerConfig, log: Logger) {
   const { maxPositions } = directory.config;
   const tokenizer = await loadTokenizer(directory);
   const found = { task, dataset, tokenizer, maxPositions };
+  if (settings.data === undefined || settings.evalProblems > 0) {
+    const { modelDir, maxTokens } = settings;
+    checkPrompts({ ...found, modelDir, maxContext: maxPositions, maxTokens });
+  }
   const supervised = await supervisedPlan(settings, found);
   if (supervised !== undefined && supervised.leftOut.problems > 0) {
     const { checked, byReason } = supervised.leftOut;

@@ -2,6 +2,7 @@ import { errorText } from '../../shared/base/errors.js';
 import type { PolicyStore } from '../../shared/broker/policy-store.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
+import { RunLost } from '../../shared/tinker/errors.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { isSavedByLearner } from '../../shared/wire/checkpoint-names.js';
 import { bestState, type SavedState } from '../../shared/wire/ledger.js';
@@ -11,6 +12,19 @@ export interface RetentionRules {
   readonly keepEverySteps: number;
   /** Steps under evaluation, whose states may turn out to be the best. */
   readonly underEvaluation: readonly number[];
+}
+
+/**
+ * Whether a step gets a checkpoint: one in so many, and each that is to be kept for good.
+ *
+ * @param rules both in steps; `keepEverySteps` may be 0.
+ */
+export function isCheckpointed(
+  step: number,
+  rules: { readonly checkpointEverySteps: number } & Pick<RetentionRules, 'keepEverySteps'>,
+): boolean {
+  const { checkpointEverySteps, keepEverySteps } = rules;
+  return step % checkpointEverySteps === 0 || (keepEverySteps > 0 && step % keepEverySteps === 0);
 }
 
 /** Newest states that are kept: the one in the ledger, and one to fall back on by hand. */
@@ -62,7 +76,13 @@ export async function deleteOrphans(options: OrphansOptions): Promise<number> {
       if (manifest.adapter?.files !== undefined) named.add(manifest.adapter.files);
     }
     const runs = new Set([...named].map((path) => parseTinkerPath(path).runId));
-    const found = (await Promise.all([...runs].map((run) => client.listCheckpoints(run)))).flat();
+    const listed = [...runs].map((run) =>
+      client.listCheckpoints(run).catch((caught: unknown) => {
+        if (caught instanceof RunLost) return []; // its last checkpoint was deleted, not yet the name
+        throw caught;
+      }),
+    );
+    const found = (await Promise.all(listed)).flat();
     // Confirmed after listing, so the list has no checkpoints of a successor.
     await confirmLead();
     for (const { path } of found) {

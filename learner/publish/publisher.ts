@@ -202,7 +202,8 @@ export class Publisher {
     if (samplingSessionId === undefined && adapter === undefined) {
       throw new UserError(
         'the backend neither samples nor hands out adapters that reach this machine, so no actor ' +
-          'could use the trained weights; use a backend that does one of the two',
+          'could use the trained weights; use a backend that does one of the two, or mount its folder of checkpoints ' +
+          'here and name it with --checkpoint-dir',
       );
     }
     if (adapter === undefined) await this.#requireFiniteToken(version, samplingSessionId);

@@ -7,6 +7,7 @@ import { callsText } from '../../shared/tinker/capability-probe.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Meter } from '../cost/meter.js';
 import { CheckpointStore } from '../checkpoints/checkpoint-store.js';
+import { isCheckpointed } from '../checkpoints/retention.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
 import {
   firstEvaluation,
@@ -71,7 +72,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     run: opened.run,
     scope,
     log,
-    checkpointEverySteps: settings.checkpointEverySteps,
+    isCheckpointed: (number: number) => isCheckpointed(number, settings),
     versionsInUse: () => evaluations.pinnedVersions,
     onStep: async (trained: StepEvent) => {
       const metrics = { ...trained.metrics, ...evaluations.takeMetrics() };

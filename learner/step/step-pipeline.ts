@@ -40,7 +40,7 @@ export interface StepPipelineOptions extends StepEventsOptions {
   readonly changes: Changes;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
-  readonly checkpointEverySteps: number;
+  readonly isCheckpointed: (step: number) => boolean;
   readonly groupStats: GroupStats;
   readonly account: TokenAccount;
   readonly meter: Pick<Meter, 'totals'>;
@@ -108,11 +108,11 @@ export class StepPipeline {
 
   /** Accepts a step that was sent in full. Its saves are in the backend's queue when this returns. */
   take(sent: CollectedStep): void {
-    const { admission, scope, publisher, checkpointer, checkpointEverySteps } = this.#options;
+    const { admission, scope, publisher, checkpointer, isCheckpointed } = this.#options;
     const { version } = admission;
     const before = this.#newest;
     const published = publisher.publish(version);
-    const isDue = sent.number % checkpointEverySteps === 0 || this.#isQueueFilling(sent.number);
+    const isDue = isCheckpointed(sent.number) || this.#isQueueFilling(sent.number);
     const saved = isDue ? checkpointer.save(sent.number) : undefined;
     if (isDue) this.#savedStep = sent.number;
     const confirmed = scope.track(this.#confirm(sent, version, saved, before));

@@ -44,7 +44,7 @@ export interface SupervisedOptions extends StepEventsOptions {
   readonly heldOut: readonly Example[];
   readonly start: Point;
   readonly maxSteps: number; // of the run, by `--max-steps`; Infinity: until the examples end
-  readonly checkpointEverySteps: number;
+  readonly isCheckpointed: (step: number) => boolean;
   /** Steps between two evaluations, for each of which the version is published; 0: none. */
   readonly evaluateEverySteps: number;
   /** Steps between two measurements of the held-out examples; 0: only before the first step and after the last. */
@@ -150,7 +150,7 @@ export class SupervisedTraining implements TrainingLoop {
   /** Sends the next step whole. All its calls are in the backend's queue, in order, when this returns. */
   #send(): SentStep {
     const { plan, run, config, learningRates, checkpointer, idle } = this.#options;
-    const { evaluateEverySteps, measureEverySteps, checkpointEverySteps } = this.#options;
+    const { evaluateEverySteps, measureEverySteps, isCheckpointed } = this.#options;
     const before = this.#sent;
     const place = plan.endOf(before.place);
     const batch = plan.examplesIn(before.place, place);
@@ -181,7 +181,7 @@ export class SupervisedTraining implements TrainingLoop {
     const isPublished =
       evaluateEverySteps > 0 && step % evaluateEverySteps === 0 && !this.#isLast(sent);
     const published = isPublished ? this.#publish(step, version) : undefined;
-    const saved = step % checkpointEverySteps === 0 ? checkpointer.save(step) : undefined;
+    const saved = isCheckpointed(step) ? checkpointer.save(step) : undefined;
     this.#sent = sent;
     return { ...sent, passes, heldOut, optimized, published, saved };
   }

@@ -75,6 +75,14 @@ describe('the configuration of an actor', () => {
     );
   });
 
+  it('an actor that samples on a server refuses threads of its own, and segments where no answer adopts a version', () => {
+    const tinker = ['--sampler=tinker', '--backend-url=http://127.0.0.1:1', '--api-key=tml-1'];
+    assert.throws(() => load(...tinker, '--threads=2'), /--threads .*"2": .* samples on a server/);
+    const segments = [...tinker, '--no-in-flight-updates', '--segment-tokens=16'];
+    assert.throws(() => load(...segments), /--segment-tokens .*an answer is one call/);
+    assert.equal(load(...segments, '--rollout-seconds=9').segmentTokens, 16);
+  });
+
   it('the configuration of an actor refuses a way of adoption that its sampler does not have', () => {
     const backend = ['--backend-url', 'http://127.0.0.1:10610', '--api-key', 'tml-1'];
     const tinker = ['--sampler', 'tinker', ...backend];

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { statesToDelete } from '../../../learner/checkpoints/retention.js';
+import { isCheckpointed, statesToDelete } from '../../../learner/checkpoints/retention.js';
 
 const state = (step: number, score?: number) => ({
   step,
@@ -12,6 +12,17 @@ const deleted = (
   keepEverySteps = 0,
   underEvaluation: number[] = [],
 ) => statesToDelete(states, { keepEverySteps, underEvaluation }).map(({ step }) => step);
+
+describe('the steps that get a checkpoint', () => {
+  it('a step gets a checkpoint at the usual interval, or if its checkpoint is kept for good', () => {
+    const steps = (keepEverySteps: number) =>
+      Array.from({ length: 31 }, (_, step) => step).filter((step) =>
+        isCheckpointed(step, { checkpointEverySteps: 10, keepEverySteps }),
+      );
+    assert.deepEqual(steps(0), [0, 10, 20, 30]);
+    assert.deepEqual(steps(15), [0, 10, 15, 20, 30]);
+  });
+});
 
 describe('the states that a run keeps', () => {
   it('the newest two states are kept', () => {

@@ -41,7 +41,8 @@ describe('the upkeep of a session', () => {
           },
         },
       },
-      runWatch: { live: ['liar'], leases: [liar] },
+      runWatch: { live: ['liar'], leases: [liar], metrics: {} },
+      idle: { seconds: { groups: 0, window: 0, version: 0 } },
       unacked: {
         extendLeases: () => {
           done.extended++;

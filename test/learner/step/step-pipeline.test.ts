@@ -71,7 +71,7 @@ function setUp(scope: TaskScope, checkpointEverySteps = 1, difficulties?: Diffic
       groupStats: new GroupStats(),
       idle: new IdleClock(() => 0),
       learningRates: new LearningRateSchedule(config, progress, () => 0),
-      checkpointEverySteps,
+      isCheckpointed: (step) => step % checkpointEverySteps === 0,
       checkpointer: {
         save: (step: number) => {
           told.saved.push(step);

@@ -32,7 +32,7 @@ function training(start: SupervisedOptions['start'], scope: TaskScope): Supervis
     heldOut: [example],
     start,
     maxSteps: Infinity,
-    checkpointEverySteps: 10,
+    isCheckpointed: (step: number) => step % 10 === 0,
     evaluateEverySteps: 0,
     measureEverySteps: 0,
     publisher: { publish: () => Promise.resolve(), retire: () => Promise.resolve() },

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { checkPrompts, type PromptCheck } from '../../actor/check-prompts.js';
-import { problemOfRow, integerAnswers } from '../../shared/tasks/integer-answers/task.js';
-import { styles } from '../../shared/tasks/integer-answers/prompts.js';
-import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
-import { datasetOf } from '../../shared/tasks/dataset.js';
-import { integerAnswersSpec } from '../support/integer-answers-task.js';
-import { tinyModel } from '../support/tiny-model.js';
+import { checkPrompts, type PromptCheck } from '../../../shared/tasks/check-prompts.js';
+import { problemOfRow, integerAnswers } from '../../../shared/tasks/integer-answers/task.js';
+import { styles } from '../../../shared/tasks/integer-answers/prompts.js';
+import { loadTokenizer, type Tokenizer } from '../../../shared/model/tokenizer.js';
+import { datasetOf } from '../../../shared/tasks/dataset.js';
+import { integerAnswersSpec } from '../../support/integer-answers-task.js';
+import { tinyModel } from '../../support/tiny-model.js';
 
 describe('the check of the prompts of a run', () => {
   let model: Awaited<ReturnType<typeof tinyModel>>;

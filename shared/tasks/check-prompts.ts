@@ -1,20 +1,20 @@
-import { UserError } from '../shared/base/errors.js';
-import type { Tokenizer } from '../shared/model/tokenizer.js';
-import type { Dataset } from '../shared/tasks/dataset.js';
-import { promptTokens, type Prompt, type PromptTokenizer } from '../shared/tasks/prompt.js';
-import type { Task } from '../shared/tasks/task.js';
+import { UserError } from '../base/errors.js';
+import type { Dataset } from './dataset.js';
+import { promptTokens, type Prompt, type PromptTokenizer } from './prompt.js';
+import type { Task } from './task.js';
 
 export interface PromptCheck {
   readonly task: Pick<Task, 'prompt'>;
   readonly dataset: Pick<Dataset, 'train' | 'test'>;
-  readonly tokenizer: PromptTokenizer & Pick<Tokenizer, 'unknownTokenId'>;
+  readonly tokenizer: PromptTokenizer & { readonly unknownTokenId: number | undefined };
   readonly modelDir: string; // for the error message
   readonly maxContext: number | undefined; // tokens of prompt and answer together
   readonly maxTokens: number; // of an answer
 }
 
 /**
- * Checks at startup that the model can read the run's prompts.
+ * Checks at startup that the model can read the run's prompts: the learner before a run begins, an actor by what its sampler has
+ * room for.
  *
  * @throws {UserError} naming the characters that it has no token for, or if not even the shortest
  *   prompt leaves room for an answer.
