@@ -24,6 +24,10 @@ export const DeleteConfig = z.object({
       'the Tinker server that has the checkpoints of the run; by default that of its folder.',
     ),
   apiKey: processSettings.apiKey,
+  keepCheckpoints: z
+    .boolean()
+    .default(false)
+    .describe('leaves the checkpoints at a backend that is not named.'),
   yes: z
     .boolean()
     .default(false)
@@ -47,7 +51,8 @@ ${describeFlags(DeleteConfig.shape, deleteService)}
 
 /**
  * @returns the exit code: 0, or the signal's code after Ctrl-C.
- * @throws {UserError} for an unknown run, one that has servers of its own only, or while a learner leads it.
+ * @throws {UserError} for an unknown run, one that has servers of its own only, while a learner leads it, or if its checkpoints
+ *   would stay without a name.
  */
 export async function deleteRun(argv: readonly string[], env: Environment): Promise<number> {
   const given = loadConfig(DeleteConfig, deleteService, argv, env);
@@ -77,6 +82,12 @@ export async function deleteRun(argv: readonly string[], env: Environment): Prom
       if (!given.yes) {
         print('nothing was deleted; add --yes to delete it');
         return;
+      }
+      const isUnreachable = backendUrl === undefined && folder === undefined;
+      if (checkpoints.length > 0 && isUnreachable && !given.keepCheckpoints) {
+        throw new UserError(
+          'only this NATS server knows the names of the checkpoints; give --backend-url to delete them too, or --keep-checkpoints to leave them',
+        );
       }
       // NATS names the checkpoints and so comes last: the command can be repeated.
       if (backendUrl !== undefined) {

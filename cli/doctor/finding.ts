@@ -70,7 +70,7 @@ export const remedies = {
   noJetStream: 'start it with nats-server -js, or add jetstream {} to its configuration',
   oldNats: 'install nats-server 2.9 or newer',
   littleStorage:
-    "raise the account's or the server's JetStream storage limit, or delete streams of old runs",
+    "raise the account's or the server's JetStream storage limit, or delete finished runs: offbeat delete",
   fewStreams: "raise the account's limit of streams: a run has eleven",
   smallPayload: 'raise max_payload to 1 MiB: until then large groups go through the object store',
   keyMayNot:

@@ -6,11 +6,13 @@ import {
   flagsOf,
   kebab,
   loadConfig,
+  settingName,
 } from '../../shared/service/config.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { plainWords } from '../../shared/base/plain-words.js';
 import {
   keyOf,
+  limits,
   runSettings,
   UpConfig,
   type UpRequest,
@@ -18,6 +20,7 @@ import {
   withEnd,
   withKey,
   usualActors,
+  usualSteps,
 } from './up-config.js';
 
 /** A command that starts a run: `offbeat up` by default. */
@@ -47,6 +50,10 @@ export function loadUpConfig(
     Object.fromEntries(Object.entries(shape).filter(([key]) => offers(key)));
   const choices = offered(runSettings(learner));
   const own = offered(UpConfig.shape);
+  const withUsual = (launcher: Partial<UpConfig>, settings: UpRequest['settings']) => {
+    const chosen = { ...defaults, ...settings };
+    return { ...usualSteps(launcher, chosen), ...chosen };
+  };
   refuseFlagsKeptByNpm('start', flagsOf({ ...choices, ...own }), argv, env);
   // Without their defaults: a setting that is not given is left to the learner and its environment, or in a
   // resumed run to the stored settings.
@@ -64,19 +71,41 @@ export function loadUpConfig(
       if (input['run'] === undefined) complain('run', '--resume needs the name of the run');
       return;
     }
-    const chosen = { ...defaults, ...givenOf(input, choices) };
+    const chosen = withUsual(input, givenOf(input, choices));
     checkEffects(input, chosen, complain);
     checkRequest(learner, input, chosen, env, complain);
   });
+  const taken = learnersOwn(env);
+  const nameOf = (key: string) =>
+    environmentName(upService, key) in taken
+      ? environmentName('learner', key)
+      : settingName(upService, key);
   const values: Readonly<Record<string, unknown>> = loadConfig(
-    ...([schema, upService, argv, env, undefined, elsewhere] as const),
+    ...([schema, upService, argv, { ...env, ...taken }, nameOf, elsewhere] as const),
   );
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
   const config = withKey(UpConfig.parse({ actors: usualActors(given.sampler), ...given }), env);
-  const all = config.resume ? settings : withEnd({ ...defaults, ...settings });
-  return { config, settings: all, given };
+  return {
+    ...{ config, given },
+    settings: config.resume ? settings : withEnd(withUsual(given, settings)),
+  };
+}
+
+/** Settings of the learner that its launcher chooses if they are not given, and then passes on as flags. */
+const chosenHere = [
+  ...[...limits, 'data', 'schedule', 'groupsPerBatch', 'evalEveryVersions'],
+  ...['stopPatienceSeconds', 'trainerClass', 'publishAdapters'],
+];
+
+/** The learner's own variables of such settings, as the launcher's: by themselves they would be overridden. */
+function learnersOwn(env: Environment): Environment {
+  const own = chosenHere.flatMap((key) => {
+    const [ours, its] = [environmentName(upService, key), environmentName('learner', key)];
+    return env[ours] || !env[its] ? [] : [[ours, env[its]] as const];
+  });
+  return Object.fromEntries(own);
 }
 
 /** Settings of a service that its launcher decides, or that would be the same for several processes. */
@@ -115,7 +144,7 @@ export function checkRequest(
   env: Environment,
   complain: (key: string, message: string) => void,
 ): void {
-  checkAddresses(config, env, complain);
+  checkAddresses(config, settings, env, complain);
   if (settings['windowPolicy'] === 'tokens') checkAdoption(config, complain);
   const all = { ...withEnd(settings), run: 'any' };
   const { error } = learner.safeParse(all, { error: plainWords });
@@ -146,10 +175,16 @@ function checkAdoption(
 
 /** Refuses settings of a new run that would do nothing. A run that was begun with them goes on. */
 function checkEffects(
-  { dashboard, dashboardPort, evalActors = 0 }: Partial<UpConfig>,
-  { evalProblems, zeroVariance, stopZeroVariance = 0 }: UpRequest['settings'],
+  { dashboard, dashboardPort, evalActors = 0, backendUrl }: Partial<UpConfig>,
+  { evalProblems, zeroVariance, stopZeroVariance = 0, checkpointDir }: UpRequest['settings'],
   complain: (key: string, message: string) => void,
 ): void {
+  if (checkpointDir !== undefined && backendUrl === undefined) {
+    complain(
+      'checkpointDir',
+      'it names the folder where the checkpoints of --backend-url are mounted here; those of the local backend are in runs/NAME/checkpoints; remove it',
+    );
+  }
   if (dashboard === false && dashboardPort !== undefined) {
     complain('dashboardPort', '--no-dashboard serves no page; remove one of the two');
   }
@@ -170,9 +205,13 @@ function checkEffects(
 /** A server of the user's own needs what only the user knows; our own has it. */
 function checkAddresses(
   config: Partial<UpConfig>,
+  { streamReplicas }: UpRequest['settings'],
   env: Environment,
   complain: (key: string, message: string) => void,
 ): void {
+  if (Number(streamReplicas ?? 1) > 1 && config.natsUrl === undefined) {
+    complain('streamReplicas', "the run's own NATS server is a single one; add --nats-url");
+  }
   const { backendUrl, apiKey, samplingApiKey, modelDir, natsUrl, natsKeys, natsTls } = config;
   if (config.loraAlpha !== undefined && backendUrl !== undefined) {
     complain('loraAlpha', 'the server of --backend-url decides it; remove one of the two');

@@ -71,7 +71,8 @@ const changeableSettings = [
     'auditRequireDraws',
     'auditVersionShare',
   ],
-  ...['adapterStore', 'adapterDtype', 'publishAdapters'],
+  ...['adapterStore', 'adapterDtype', 'publishAdapters', 'checkpointDir'],
+  ...['trainerClass', 'streamReplicas'],
   ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
   ...ofCost,
 ];
@@ -114,6 +115,12 @@ export function resumed(
 
   const settings = withLimits(launch.settings, request.settings);
   const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
+  const { loraAlpha } = request.given;
+  const rank = has['loraRank'];
+  const alpha = stored.loraAlpha ?? (typeof rank === 'number' ? 2 * rank : undefined);
+  if (loraAlpha !== undefined && loraAlpha !== alpha) {
+    complain('loraAlpha', `is ${loraAlpha}, the run has ${shown(alpha)}`);
+  }
   for (const [key, now] of Object.entries(request.settings)) {
     if (changeableSettings.includes(key)) continue;
     const before = has[key];

@@ -17,6 +17,7 @@ const settings = new Set<string>([
   ...['loraRank', 'from', 'schedule', 'warmupSteps', 'finalRateShare'],
   ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions', 'temperature', 'maxTokens', 'groupSize'],
+  ...['adapterStore', 'checkpointDir', 'trainerClass'],
   ...['seed', 'leaseSeconds', 'stopPatienceSeconds', 'streamReplicas'],
   ...ofCost,
 ]);

@@ -34,6 +34,8 @@ export interface TrainOptions {
   readonly natsBinary: NatsBinary | undefined; // undefined where --nats-url was given
   readonly screen: Screen;
   readonly stop: StopSignals;
+  /** Called once all services are ready. */
+  readonly onReady?: (() => Promise<void>) | undefined;
 }
 
 /**
@@ -124,8 +126,10 @@ export async function train(options: TrainOptions): Promise<void> {
   };
   const watching = Promise.all([
     config.natsUrl === undefined ? watchJetStream(broker, renewNats, signal) : undefined,
-    fleet.ready(names, deadlineMs, signal).then(() => {
-      if (!signal.aborted) screen.note(`${names.length} services are ready`);
+    fleet.ready(names, deadlineMs, signal).then(async () => {
+      if (signal.aborted) return;
+      screen.note(`${names.length} services are ready`);
+      await options.onReady?.();
     }),
     followRun(broker, { goal: goalOf(settings), screen, signal }),
   ]);
@@ -166,13 +170,21 @@ async function startOwnNats(
 /** The reward service and the actors. Examples need none, except to evaluate. */
 function workersOf({ config, settings }: UpRequest, places: RunPlaces): Member[] {
   if (settings['data'] !== undefined && settings['evalProblems'] === 0) return [];
-  // A user who has set the variable of the actors has decided.
-  const concurrency =
-    config.concurrency ??
-    (process.env[environmentName('actor', 'concurrency')] === undefined
-      ? usualConcurrency(config, settings)
-      : undefined);
-  return workerMembers({ ...config, concurrency }, places, settings);
+  return workerMembers(
+    { ...config, concurrency: concurrencyOf(config, settings) },
+    places,
+    settings,
+  );
+}
+
+/** The groups that each actor samples at once, unless it finds out or its own variable says. */
+function concurrencyOf(config: UpConfig, settings: UpRequest['settings']): UpConfig['concurrency'] {
+  const { concurrency: given } = config;
+  if (typeof given === 'number') return given;
+  const isSetElsewhere = process.env[environmentName('actor', 'concurrency')] !== undefined;
+  return given === undefined && isSetElsewhere
+    ? undefined
+    : (usualConcurrency(config, settings) ?? given);
 }
 
 /** How long a stop waits for nats-server to offer JetStream again. */

@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import { z } from 'zod';
 import {
   engineAddresses,
@@ -10,6 +11,7 @@ import {
 } from '../../shared/service/config-fields.js';
 import { natsSettings } from '../../shared/broker/access.js';
 import { kebab, type Environment } from '../../shared/service/config.js';
+import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { adapterSources } from '../../shared/run/adapters/allowed-sources.js';
 import { isEngine, SamplerKind } from '../../shared/wire/actor-lease.js';
 import { RunName } from '../../shared/wire/run-name.js';
@@ -93,12 +95,13 @@ export const UpConfig = z.object({
     .describe(
       'tokens per call of all samplers but onnx, whose answers adopt a version between two calls; by default, and with 0, the whole answer from one version.',
     ),
-  concurrency: int
-    .positive()
-    .max(1024)
+  concurrency: z
+    .union([z.literal('auto'), int.positive().max(1024)], {
+      error: 'expected auto, or a number from 1 to 1024',
+    })
     .optional()
     .describe(
-      'groups that each actor samples at once; by default all actors together as many as --max-steps-off-policy allows ' +
+      'groups that each actor samples at once; by default, and with auto, all actors together as many as --max-steps-off-policy allows ' +
         'tickets, but at most 16 each with --sampler onnx and 32 with tinker; with vllm and sglang the actors find out.',
     ),
   modelDir: string
@@ -194,6 +197,21 @@ export function withEnd(settings: UpRequest['settings']): UpRequest['settings'] 
     schedule: 'cosine',
     ...settings,
   };
+}
+
+/**
+ * Steps of a quarter of the learner's size: the shipped model learns sooner with them and as much in the end
+ * (docs/experiments/settings.md). They are evaluated a quarter as often, so as often by the clock.
+ */
+const smallSteps = { groupsPerBatch: 16, evalEveryVersions: 80 };
+
+/** The launcher's own defaults for a new run, which depend on what is trained. */
+export function usualSteps(
+  { modelDir }: Partial<UpConfig>,
+  { data, groupsPerBatch }: UpRequest['settings'],
+): UpRequest['settings'] {
+  const isShipped = resolve(modelDir ?? embeddedModelPath) === resolve(embeddedModelPath);
+  return isShipped && data === undefined && groupsPerBatch === undefined ? smallSteps : {};
 }
 
 /** Settings as flags. */

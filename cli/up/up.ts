@@ -96,13 +96,17 @@ export async function up(
     const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
     const { resume: _resume, json: _json, ...others } = known; // each start's own
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
+    const launch = { run, launcher, settings: request.settings };
+    const remember = () => writeLaunch(folder.launch, launch);
     // First, so that the folder of a start that fails from here on counts as one that has not begun.
-    await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
+    if (resumable === undefined) await remember();
     if (start !== undefined) {
       await copyStart(start, folder);
       screen.note(`it starts from the weights of ${start.run}, with a new optimizer and at step 0`);
     }
-    await train({ request, run, folder, natsBinary, screen, stop });
+    // Settings with which a run cannot be resumed must not be those of the next attempt.
+    const onReady = resumable === undefined ? undefined : remember;
+    await train({ request, run, folder, natsBinary, screen, stop, onReady });
     hasFailed = false;
   } catch (caught) {
     if (caught instanceof FleetError) {

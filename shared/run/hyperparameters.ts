@@ -44,7 +44,7 @@ export const batching = {
   groupsPerBatch: hyperparameter(
     z.int().positive(),
     64,
-    'groups per step; each step publishes one policy version.',
+    'groups per step; each step publishes one policy version. npm start uses 16 for the embedded model.',
   ),
   numSubsteps: hyperparameter(
     z.int().positive(),

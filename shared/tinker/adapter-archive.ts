@@ -272,7 +272,7 @@ function localPath(url: URL): string {
 
 function outOfReach(what: string, cause?: unknown): AdapterOutOfReach {
   const remedy =
-    'Mount its checkpoint directory here and say where, or sample through the server instead of locally';
+    "Mount the server's folder of checkpoints here and name it with the learner's --checkpoint-dir, or let actors sample through the server: --sampler tinker";
   return new AdapterOutOfReach(`${what}. ${remedy}.`, { cause });
 }
 

@@ -127,6 +127,16 @@ const tables: readonly ResultTable[] = [
       rowOfKnown('pre-trained problems, after `maxrl`', 'maxrl'),
     ],
   },
+  ...onPages(['README.md', 'docs/experiments/new-targets.md'], {
+    section: 'the small steps',
+    experiment: 'small-steps',
+    head: ['minutes', 'temperature 1', 'greedily', 'in 4 tries', 'in 16 tries', 'steps'],
+    rows: ['1', '2', '10'].map((minutes) => ({
+      label: minutes,
+      choice: { minutes },
+      measures: ['solved', 'greedily', 'in 4 tries', 'in 16 tries', 'steps'],
+    })),
+  }),
   {
     page: 'docs/experiments/new-targets.md',
     section: 'the differences by advantage',

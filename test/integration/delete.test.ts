@@ -77,6 +77,9 @@ describe('offbeat delete', { timeout: 240_000 }, () => {
     await new RunConfigStore(broker).put(runConfig({ run: 'test', from }));
 
     assert.match((await run()).out, /^at the backend: 1 checkpoint, which stay there; name it/m);
+    const orphaning = await run('--yes');
+    assert.equal(orphaning.code, 2);
+    assert.match(orphaning.err, /^only this NATS server knows .* --backend-url .* --keep-checkp/);
     const { code, out, err } = await run('--yes', ...place);
     assert.equal(code, 0, err);
     assert.match(out, /: 1 checkpoint\ndeleted\n$/);

@@ -135,9 +135,12 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.equal(await stopped.ended(), 130, stopped.err);
     assert.match(stopped.err, /left no summary .*; the one there is of an earlier session$/m);
     await executable(nats, `${serverText('2.9.10')}[ "$1" = --version ] || exit 7\n`);
-    await using failed = await UpProcess.start(['--resume'], first, { OFFBEAT_NATS_SERVER: nats });
+    const launch = await first.read('launch.json');
+    const more = ['--resume', '--actors=3'];
+    await using failed = await UpProcess.start(more, first, { OFFBEAT_NATS_SERVER: nats });
     assert.equal(await failed.ended(), 1, failed.err);
     assert.match(failed.err, /nats-server did not become ready/);
+    assert.equal(await first.read('launch.json'), launch); // else the next attempt would have what may have failed
     assert.deepEqual(Summary.parse(JSON.parse(await first.read('summary.json'))), before);
 
     const goal = before.steps + 3;
@@ -145,6 +148,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     await using second = await UpProcess.start(flags, first);
     assert.equal(await second.ended(), 0, second.err);
     assert.match(second.err, /continues\n/);
+    assert.match(await second.read('launch.json'), new RegExp(`"maxSteps": ${goal}\\b`));
     const { steps, groups } = Summary.parse(JSON.parse(second.out));
     assert.deepEqual([steps, groups.trained, groups.outstanding], [goal, 2 * goal, 0]);
     assert(groups.issued > before.groups.issued);
@@ -192,11 +196,11 @@ describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
     assert.deepEqual(up.processes(), []);
   });
 
-  it('offbeat up keeps the logs of a start whose actors cannot read the prompts, and frees its name', async () => {
+  it('offbeat up keeps the logs of a start whose model cannot read the prompts, and frees its name', async () => {
     await using first = await UpProcess.start(['--prompt-style=think', '--max-steps=1']);
     assert.equal(await first.ended(), 2, first.out + first.err);
     assert.match(first.err, /had not begun: the corrected command may use the same name$/m);
-    assert(existsSync(first.path('logs/actor-0.log')));
+    assert(existsSync(first.path('logs/learner.log')));
     await using second = await UpProcess.start(['--prompt-style=think', '--max-steps=1'], first);
     assert.equal(await second.ended(), 2);
     assert.doesNotMatch(second.err, /already exists/);

@@ -10,6 +10,9 @@ import type { UpRequest } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { complaintOf } from '../../support/complaint.js';
 
+/** What a run with the shipped model began with, besides what was given. */
+const smallSteps = { groupsPerBatch: 16, evalEveryVersions: 80 };
+
 /** A run that was started with `began`, resumed with `given`. */
 function resume(began: string[], given: string[], env: Record<string, string> = {}): UpRequest {
   const start = loadUpConfig(LearnerConfig, ['--run=r', ...began], env);
@@ -25,7 +28,10 @@ describe('a resumed run', () => {
   it('a resumed run has the settings that it began with', () => {
     const { config, settings } = resume(['--loss=ppo', '--actors=5', '--max-steps=9'], []);
     assert.equal(config.actors, 5);
-    assert.deepEqual(settings, { loss: 'ppo', maxSteps: 9, schedule: 'cosine' });
+    assert.deepEqual(settings, {
+      ...smallSteps,
+      ...{ loss: 'ppo', maxSteps: 9, schedule: 'cosine' },
+    });
   });
 
   it('a resumed run may have another end, other evaluations and another number of actors', () => {
@@ -38,7 +44,8 @@ describe('a resumed run', () => {
     const { config, settings } = resume(['--seed=3', '--max-minutes=2'], given);
     assert.equal(config.actors, 1);
     const changed = { maxSteps: 20, evalProblems: 8, checkpointEverySteps: 3 };
-    assert.deepEqual(settings, { seed: 3, schedule: 'cosine', ...changed }); // the old limit no longer counts
+    const kept = { seed: 3, schedule: 'cosine', ...smallSteps };
+    assert.deepEqual(settings, { ...kept, ...changed }); // the old limit no longer counts
   });
 
   it('a resumed run may sample elsewhere, without the engine that it began with', () => {
@@ -75,6 +82,7 @@ describe('a resumed run', () => {
 
   it('a resumed run accepts its own settings when they are repeated, defaults included', () => {
     assert.deepEqual(resume(['--max-steps=9'], ['--loss=cispo', '--group-size=16']).settings, {
+      ...smallSteps,
       ...{ maxSteps: 9, schedule: 'cosine' },
       ...{ loss: 'cispo', groupSize: 16 },
     });
@@ -89,6 +97,9 @@ describe('a resumed run', () => {
     assert.match(text, /--learning-rate is 0\.02, the run has 0\.01/);
     assert.match(text, /--group-size is 4, the run has 16/);
     assert.match(text, /--seed is 1, the run has 0/);
+    const alpha = complaint([], ['--lora-alpha=8']);
+    assert.match(alpha, /--lora-alpha is 8, the run has 64/);
+    assert.equal(resume(['--lora-alpha=8'], ['--lora-alpha=8']).config.loraAlpha, 8);
   });
 
   it("a resumed run refuses to replace its own servers, but finds the user's servers at another address", () => {

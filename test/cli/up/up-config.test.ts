@@ -11,6 +11,9 @@ import { runOffbeat } from '../../support/offbeat.js';
 const load = (argv: string[], env: Record<string, string> = {}) =>
   loadUpConfig(LearnerConfig, argv, env);
 
+/** What a new run with the shipped model gets besides what is given. */
+const smallSteps = { groupsPerBatch: 16, evalEveryVersions: 80 };
+
 const complaint = (argv: string[], env: Record<string, string> = {}) =>
   complaintOf(() => load(argv, env));
 
@@ -22,8 +25,27 @@ describe('the flags of npm start', () => {
     assert.equal(config.actors, 3);
     assert.deepEqual(
       new Set(asFlags(settings)),
-      new Set(['--max-steps=7', '--schedule=cosine', '--loss=ppo', '--learning-rate=0.01']),
+      new Set([
+        ...['--max-steps=7', '--schedule=cosine', '--loss=ppo', '--learning-rate=0.01'],
+        ...asFlags(smallSteps),
+      ]),
     );
+  });
+
+  it('the flags of npm start make small steps of the shipped model, unless their size is given', () => {
+    const stepsOf = (...argv: string[]) => {
+      const { groupsPerBatch, evalEveryVersions } = load(argv).settings;
+      return { groupsPerBatch, evalEveryVersions };
+    };
+    const ofLearner = { groupsPerBatch: undefined, evalEveryVersions: undefined };
+    assert.deepEqual(stepsOf(), smallSteps);
+    assert.deepEqual(stepsOf('--eval-every-versions=5'), { ...smallSteps, evalEveryVersions: 5 });
+    assert.deepEqual(stepsOf('--groups-per-batch=64'), { ...ofLearner, groupsPerBatch: 64 });
+    assert.deepEqual(stepsOf('--model-dir=models/other'), ofLearner);
+    assert.deepEqual(stepsOf('--run=r', '--resume'), ofLearner);
+    assert.match(complaint(['--num-minibatches=3']), /--groups-per-batch, which is 16/);
+    const sft = loadUpConfig(LearnerConfig, [], {}, sftCommand).settings;
+    assert.deepEqual(Object.keys(sft).sort(), ['data', 'epochs', 'schedule']);
   });
 
   it('the flags of npm start give a time to become ready in whole milliseconds, which timers need', () => {
@@ -37,12 +59,33 @@ describe('the flags of npm start', () => {
 
   it('the flags of npm start limit the time of a run without a limit', () => {
     const schedule = 'cosine'; // it needs an end, and has that one
-    assert.deepEqual(load([]).settings, { maxMinutes: 5, schedule });
-    assert.deepEqual(load(['--max-minutes', '0.5']).settings, { maxMinutes: 0.5, schedule });
+    const rest = { ...smallSteps, schedule };
+    assert.deepEqual(load([]).settings, { ...rest, maxMinutes: 5 });
+    assert.deepEqual(load(['--max-minutes', '0.5']).settings, { ...rest, maxMinutes: 0.5 });
     assert.deepEqual(load(['--schedule', 'linear']).settings, {
-      schedule: 'linear',
-      maxMinutes: 5,
+      ...smallSteps,
+      ...{ schedule: 'linear', maxMinutes: 5 },
     });
+  });
+
+  it('a variable of the learner sets what npm start would otherwise choose, but for its own flag or variable', () => {
+    const env = { LEARNER_MAX_MINUTES: '60', LEARNER_SCHEDULE: 'constant' };
+    const rest = { ...smallSteps, maxMinutes: 60 };
+    assert.deepEqual(load([], env).settings, { ...rest, schedule: 'constant' });
+    assert.equal(load(['--max-minutes=1'], env).settings['maxMinutes'], 1);
+    assert.equal(load([], { ...env, OFFBEAT_MAX_MINUTES: '2' }).settings['maxMinutes'], 2);
+    assert.match(complaint([], { LEARNER_MAX_MINUTES: 'soon' }), /LEARNER_MAX_MINUTES is "soon"/);
+  });
+
+  it('the flags of npm start are refused if they are for servers of the user that there are none of', () => {
+    assert.match(complaint(['--stream-replicas=3']), /--stream-replicas .* add --nats-url/);
+    load(['--stream-replicas=3', '--nats-url=nats://h:1']);
+    assert.match(complaint(['--checkpoint-dir=/mnt']), /--checkpoint-dir .* --backend-url/);
+  });
+
+  it('the flags of npm start let actors find out how many groups they sample at once', () => {
+    assert.equal(load(['--concurrency=auto']).config.concurrency, 'auto');
+    assert.match(complaint(['--concurrency=soon']), /expected auto, or a number from 1 to 1024/);
   });
 
   it('the flags of npm start leave addresses and folders to the launcher', () => {

@@ -45,7 +45,7 @@ export async function tuftRestart(context: SuiteContext): Promise<void> {
       await failure(
         client.downloadAdapter(path),
         AdapterOutOfReach,
-        /Mount its checkpoint directory/,
+        /Mount the server's folder of checkpoints/,
       );
       await using mounted = await connect(context, server.url, { checkpointDir: mount });
       return `rank ${(await mounted.downloadAdapter(path)).rank}`;

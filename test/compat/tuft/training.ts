@@ -11,8 +11,8 @@ import { apiKey, TuftServer } from './tuft-server.js';
 const small =
   '--max-steps=6 --checkpoint-every-steps=2 --groups-per-batch=8 --num-minibatches=2 --eval-problems=16 --eval-samples=1';
 
-/** The default steps of 1,024 rollouts, until the policy is clearly better. */
-const real = '--max-minutes=5 --eval-problems=512 --eval-every-versions=0';
+/** Steps of 1,024 rollouts, as for a large model, until the policy is clearly better. */
+const real = '--max-minutes=5 --groups-per-batch=64 --eval-problems=512 --eval-every-versions=0';
 
 /** `npm start` with TuFT as its backend: actors sample in their own processes with the adapters that TuFT trains. */
 export async function tuftTraining(context: SuiteContext): Promise<void> {

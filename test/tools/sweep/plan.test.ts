@@ -126,8 +126,8 @@ describe('the runs of an experiment', () => {
       planRuns(sweepOf(over), (settings) => resolveSettings(LearnerConfig, settings));
     assert.equal(
       resolve({ limits: { samples: 512 }, evaluation: { problems: 4 } })[0]!.settings['maxSteps'],
-      2,
-    ); // 64 groups by default
+      8,
+    ); // 16 groups by default
     assert.throws(() => resolve({ settings: { loraRankk: 8 } }), /--lora-rankk is not a flag; did/);
     assert.throws(() => resolve({ settings: { groupSize: 1 } }), /--group-size .* is "1"/);
   });
