@@ -167,7 +167,8 @@ async function readMaterial(given: LearnerConfig, log: Logger) {
   const found = { task, dataset, tokenizer, maxPositions };
   if (settings.data === undefined || settings.evalProblems > 0) {
     const { modelDir, maxTokens } = settings;
-    checkPrompts({ ...found, modelDir, maxContext: maxPositions, maxTokens });
+    // Only actors know the room: an engine may have been given more than the model says.
+    checkPrompts({ ...found, modelDir, maxContext: undefined, maxTokens });
   }
   const supervised = await supervisedPlan(settings, found);
   if (supervised !== undefined && supervised.leftOut.problems > 0) {

@@ -13,8 +13,8 @@ export interface PromptCheck {
 }
 
 /**
- * Checks at startup that the model can read the run's prompts: the learner before a run begins, an actor by what its sampler has
- * room for.
+ * Checks at startup that the model can read the run's prompts: the learner before a run begins, and an actor, which knows what its
+ * sampler has room for.
  *
  * @throws {UserError} naming the characters that it has no token for, or if not even the shortest
  *   prompt leaves room for an answer.
