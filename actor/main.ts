@@ -53,7 +53,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   await using sampler = await openSampler(opening);
   const { modelDir } = config;
   const { maxTokens } = runConfig.sampling;
-  checkPrompts({ ...joined, modelDir, maxContext: sampler.maxContext, maxTokens });
+  checkPrompts({ ...joined, modelDir, room: { maxContext: sampler.maxContext, maxTokens } });
   const earlyCancel = new EarlyCancel(runConfig.windowPolicy === 'tokens' ? 'newest' : 'oldest');
   const expelled = new AbortController();
   const canaries = new CanaryCheck(sampler, config.samplerClass ?? sampler.usualArithmetic);

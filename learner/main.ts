@@ -166,9 +166,7 @@ async function readMaterial(given: LearnerConfig, log: Logger) {
   const tokenizer = await loadTokenizer(directory);
   const found = { task, dataset, tokenizer, maxPositions };
   if (settings.data === undefined || settings.evalProblems > 0) {
-    const { modelDir, maxTokens } = settings;
-    // Only actors know the room: an engine may have been given more than the model says.
-    checkPrompts({ ...found, modelDir, maxContext: undefined, maxTokens });
+    checkPrompts({ ...found, modelDir: settings.modelDir });
   }
   const supervised = await supervisedPlan(settings, found);
   if (supervised !== undefined && supervised.leftOut.problems > 0) {

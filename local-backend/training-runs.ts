@@ -13,6 +13,7 @@ import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
 import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
+import { usualAlpha } from '../shared/model/lora.js';
 
 /** A LoRA adapter in training, and the queue of its operations. */
 export interface TrainingRun {
@@ -67,7 +68,7 @@ export class TrainingRuns {
           base_model: this.model.name,
           base_model_digest: this.model.directory.digest,
           lora_rank: lora.rank,
-          lora_alpha: this.model.loraAlpha ?? 2 * lora.rank, // as in TuFT: scales by 2 at every rank
+          lora_alpha: this.model.loraAlpha ?? usualAlpha(lora.rank),
           train_attn: lora.train_attn,
           train_mlp: lora.train_mlp,
         },

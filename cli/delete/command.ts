@@ -24,10 +24,7 @@ export const DeleteConfig = z.object({
       'the Tinker server that has the checkpoints of the run; by default that of its folder.',
     ),
   apiKey: processSettings.apiKey,
-  keepCheckpoints: z
-    .boolean()
-    .default(false)
-    .describe('leaves the checkpoints at a backend that is not named.'),
+  keepCheckpoints: z.boolean().default(false).describe('leaves the checkpoints at the backend.'),
   yes: z
     .boolean()
     .default(false)
@@ -64,8 +61,9 @@ export async function deleteRun(argv: readonly string[], env: Environment): Prom
     );
   }
   const apiKey = keyOf(given, env);
-  if (given.yes && backendUrl !== undefined && apiKey === undefined) {
-    throw new UserError(`give the key of ${backendUrl} by --api-key or TINKER_API_KEY`);
+  const deletesAt = given.keepCheckpoints ? undefined : backendUrl;
+  if (given.yes && deletesAt !== undefined && apiKey === undefined) {
+    throw new UserError(`give the key of ${deletesAt} by --api-key or TINKER_API_KEY`);
   }
   return shortCommand('delete', undefined, async ({ stop, folder: logFolder, log }) => {
     const { stop: signal, hurry } = stop;
@@ -78,7 +76,7 @@ export async function deleteRun(argv: readonly string[], env: Environment): Prom
       const refusal = `a learner leads run ${run}; stop it, and then delete the run`;
       await using _lead = await takeLead(broker, 'delete', refusal, signal);
       const checkpoints = await checkpointsOf(broker);
-      printWhatIsThere(size, checkpoints, found);
+      printWhatIsThere(size, checkpoints, { ...found, deletesAt });
       if (!given.yes) {
         print('nothing was deleted; add --yes to delete it');
         return;
@@ -90,8 +88,8 @@ export async function deleteRun(argv: readonly string[], env: Environment): Prom
         );
       }
       // NATS names the checkpoints and so comes last: the command can be repeated.
-      if (backendUrl !== undefined) {
-        const access = { baseUrl: backendUrl, apiKey: apiKey!, log, signal };
+      if (deletesAt !== undefined) {
+        const access = { baseUrl: deletesAt, apiKey: apiKey!, log, signal };
         await using client = await TinkerClient.connect(access);
         for (const path of checkpoints) await client.deleteCheckpoint(path);
       }
@@ -103,8 +101,8 @@ export async function deleteRun(argv: readonly string[], env: Environment): Prom
 }
 
 /**
- * The checkpoints that the run has saved at its backend, as far as NATS names them; not the one that it began from. None if
- * the configuration, which names that one, is gone: a command that was interrupted has deleted the checkpoints before it.
+ * The checkpoints that the run has saved at its backend, as far as NATS names them; not the one that it began from. None once
+ * the configuration, which names that one, is gone: a deletion that was interrupted had deleted or left the checkpoints before it.
  */
 async function checkpointsOf(broker: Broker): Promise<string[]> {
   const config = await new RunConfigStore(broker).get();
@@ -122,12 +120,20 @@ async function checkpointsOf(broker: Broker): Promise<string[]> {
 function printWhatIsThere(
   size: StoredSize,
   checkpoints: readonly string[],
-  { natsUrl, backendUrl, folder }: Pick<FoundRun, 'natsUrl' | 'backendUrl' | 'folder'>,
+  {
+    natsUrl,
+    backendUrl,
+    folder,
+    deletesAt,
+  }: Pick<FoundRun, 'natsUrl' | 'backendUrl' | 'folder'> & {
+    readonly deletesAt?: string | undefined;
+  },
 ): void {
   if (natsUrl !== undefined) print(`on ${natsUrl}: ${sizeText(size)}`);
   if (checkpoints.length === 0) return;
   const count = counted(checkpoints.length, 'checkpoint');
-  if (backendUrl !== undefined) print(`on ${backendUrl}: ${count}`);
+  if (deletesAt !== undefined) print(`on ${deletesAt}: ${count}`);
+  else if (backendUrl !== undefined) print(`on ${backendUrl}: ${count}, which stay there`);
   else if (folder !== undefined) print(`in ${folder.checkpoints}: ${count}, which stay there`);
   else
     print(`at the backend: ${count}, which stay there; name it with --backend-url to delete them`);

@@ -75,31 +75,33 @@ export function loadUpConfig(
     checkEffects(input, chosen, complain);
     checkRequest(learner, input, chosen, env, complain);
   });
-  const taken = learnersOwn(env);
+  const taken = argv.includes('--resume') ? {} : learnersOwn(env);
   const nameOf = (key: string) =>
     environmentName(upService, key) in taken
       ? environmentName('learner', key)
       : settingName(upService, key);
+  const all = { ...env, ...taken };
   const values: Readonly<Record<string, unknown>> = loadConfig(
-    ...([schema, upService, argv, { ...env, ...taken }, nameOf, elsewhere] as const),
+    ...([schema, upService, argv, all, nameOf, elsewhere] as const),
   );
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
   const config = withKey(UpConfig.parse({ actors: usualActors(given.sampler), ...given }), env);
-  return {
-    ...{ config, given },
-    settings: config.resume ? settings : withEnd(withUsual(given, settings)),
-  };
+  const complete = config.resume ? settings : withEnd(withUsual(given, settings));
+  return { config, given, settings: complete };
 }
 
-/** Settings of the learner that its launcher chooses if they are not given, and then passes on as flags. */
+/** Settings of the learner that its launcher chooses if they are not given and then passes on as flags, or from which it derives others. */
 const chosenHere = [
   ...[...limits, 'data', 'schedule', 'groupsPerBatch', 'evalEveryVersions'],
-  ...['stopPatienceSeconds', 'trainerClass', 'publishAdapters'],
+  ...['stopPatienceSeconds', 'trainerClass', 'publishAdapters', 'maxStepsOffPolicy', 'loraRank'],
 ];
 
-/** The learner's own variables of such settings, as the launcher's: by themselves they would be overridden. */
+/**
+ * The learner's own variables of such settings of a new run, as the launcher's: by themselves they would be overridden. A
+ * resumed run has its stored settings.
+ */
 function learnersOwn(env: Environment): Environment {
   const own = chosenHere.flatMap((key) => {
     const [ours, its] = [environmentName(upService, key), environmentName('learner', key)];

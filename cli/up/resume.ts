@@ -16,6 +16,7 @@ import {
   withKey,
   type UpRequest,
 } from './up-config.js';
+import { usualAlpha } from '../../shared/model/lora.js';
 
 /** How `offbeat up` started a run: the content of launch.json. */
 export const Launch = z.object({
@@ -117,7 +118,7 @@ export function resumed(
   const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
   const { loraAlpha } = request.given;
   const rank = has['loraRank'];
-  const alpha = stored.loraAlpha ?? (typeof rank === 'number' ? 2 * rank : undefined);
+  const alpha = stored.loraAlpha ?? (typeof rank === 'number' ? usualAlpha(rank) : undefined);
   if (loraAlpha !== undefined && loraAlpha !== alpha) {
     complain('loraAlpha', `is ${loraAlpha}, the run has ${shown(alpha)}`);
   }

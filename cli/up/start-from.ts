@@ -9,6 +9,7 @@ import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { Checkpoint } from '../../shared/wire/ledger.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
 import { readLaunch } from './resume.js';
+import { usualAlpha } from '../../shared/model/lora.js';
 
 /** The saved weights that a new run starts from. */
 export interface StartingPoint {
@@ -66,7 +67,7 @@ export async function findStart(from: string, wanted: NewRun): Promise<StartingP
   const stateFolder = isOwn ? folderOf(folder, state.path) : undefined;
   if (stateFolder !== undefined) {
     const { lora_alpha: alpha } = await readMetadata(from, stateFolder);
-    const ours = wanted.loraAlpha ?? 2 * wanted.loraRank;
+    const ours = wanted.loraAlpha ?? usualAlpha(wanted.loraRank);
     if (alpha !== ours && config.lora.rank === wanted.loraRank) {
       complaints.push(`its adapter has alpha ${alpha}, not ${ours}: add --lora-alpha ${alpha}`);
     }

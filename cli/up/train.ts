@@ -34,7 +34,7 @@ export interface TrainOptions {
   readonly natsBinary: NatsBinary | undefined; // undefined where --nats-url was given
   readonly screen: Screen;
   readonly stop: StopSignals;
-  /** Called once all services are ready. */
+  /** Called once all services are ready; its failure ends the run. */
   readonly onReady?: (() => Promise<void>) | undefined;
 }
 
@@ -177,14 +177,13 @@ function workersOf({ config, settings }: UpRequest, places: RunPlaces): Member[]
   );
 }
 
-/** The groups that each actor samples at once, unless it finds out or its own variable says. */
+/** The groups that each actor samples at once; `auto` or undefined where the actor decides. */
 function concurrencyOf(config: UpConfig, settings: UpRequest['settings']): UpConfig['concurrency'] {
   const { concurrency: given } = config;
   if (typeof given === 'number') return given;
   const isSetElsewhere = process.env[environmentName('actor', 'concurrency')] !== undefined;
-  return given === undefined && isSetElsewhere
-    ? undefined
-    : (usualConcurrency(config, settings) ?? given);
+  if (given === undefined && isSetElsewhere) return undefined;
+  return usualConcurrency(config, settings) ?? given; // none for engines, whose actors find out
 }
 
 /** How long a stop waits for nats-server to offer JetStream again. */

@@ -98,13 +98,13 @@ export async function up(
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
     const launch = { run, launcher, settings: request.settings };
     const remember = () => writeLaunch(folder.launch, launch);
-    // First, so that the folder of a start that fails from here on counts as one that has not begun.
+    // Of a new run first, so that its folder counts as not begun if the start fails from here on.
     if (resumable === undefined) await remember();
     if (start !== undefined) {
       await copyStart(start, folder);
       screen.note(`it starts from the weights of ${start.run}, with a new optimizer and at step 0`);
     }
-    // Settings with which a run cannot be resumed must not be those of the next attempt.
+    // Of a resume once it works: settings that cannot start would be those of the next attempt.
     const onReady = resumable === undefined ? undefined : remember;
     await train({ request, run, folder, natsBinary, screen, stop, onReady });
     hasFailed = false;

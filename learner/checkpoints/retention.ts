@@ -15,7 +15,7 @@ export interface RetentionRules {
 }
 
 /**
- * Whether a step gets a checkpoint: one in so many, and each that is to be kept for good.
+ * Whether a step gets a checkpoint: every `checkpointEverySteps`-th, and every `keepEverySteps`-th, which is kept for good.
  *
  * @param rules both in steps; `keepEverySteps` may be 0.
  */

@@ -1,8 +1,9 @@
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { IdleCause, IdleClock } from '../step/idle-clock.js';
 
-/** How often `IdleReports` is asked, and the share of this time that makes a wait worth a line. */
 export const idleReportEveryMs = 60_000;
+
+/** The share of a period without work from which on it is worth a line. */
 const reportedShare = 0.9;
 
 const waitsFor: Readonly<Record<IdleCause, string>> = {
@@ -41,7 +42,7 @@ export class IdleReports {
         rollouts: state['stream_depth/rollouts'],
         scored: state['stream_depth/scored'],
       },
-      'no work for the backend for a minute',
+      'the backend had almost no work for a minute',
     );
   }
 }

@@ -25,7 +25,7 @@ export async function deleteStored(link: Link): Promise<void> {
   }
 }
 
-/** The streams of the run, those of its buckets included. The ledger's is the last, since it leads to the checkpoints. */
+/** The streams of the run, those of its buckets included. The ledger's is the last: it holds the lease under which an interrupted deletion is repeated. */
 function streamNames({ names }: Link): string[] {
   const ledger = `KV_${names.buckets.ledger}`;
   const all = streamSettings(names, { trainTickets: 0, evalTickets: 0 }).map(({ name }) => name);

@@ -13,6 +13,9 @@ import {
   type TensorPlace,
 } from './safetensors.js';
 
+/** Alpha of an adapter that is given none: as in TuFT, which scales the update by 2 at every rank. */
+export const usualAlpha = (rank: number): number => 2 * rank;
+
 /** A LoRA adapter: the weights that RL trains, and the content of a policy version. */
 export interface Adapter {
   readonly rank: number;

@@ -8,13 +8,15 @@ export interface PromptCheck {
   readonly dataset: Pick<Dataset, 'train' | 'test'>;
   readonly tokenizer: PromptTokenizer & { readonly unknownTokenId: number | undefined };
   readonly modelDir: string; // for the error message
-  readonly maxContext: number | undefined; // tokens of prompt and answer together
-  readonly maxTokens: number; // of an answer
+  /** What an actor knows of its sampler; an engine may have been given more than the model says. */
+  readonly room?: {
+    readonly maxContext: number | undefined; // tokens of prompt and answer together
+    readonly maxTokens: number; // of an answer
+  };
 }
 
 /**
- * Checks at startup that the model can read the run's prompts: the learner before a run begins, and an actor, which knows what its
- * sampler has room for.
+ * Checks at startup that the model can read the run's prompts, and that an answer fits after them.
  *
  * @throws {UserError} naming the characters that it has no token for, or if not even the shortest
  *   prompt leaves room for an answer.
@@ -55,9 +57,10 @@ function ownWords(prompt: Prompt): string[] {
 
 function refuseIfNoneFits(
   prompts: readonly Prompt[],
-  { tokenizer, modelDir, maxContext, maxTokens }: PromptCheck,
+  { tokenizer, modelDir, room }: PromptCheck,
 ): void {
-  if (maxContext === undefined) return;
+  if (room?.maxContext === undefined) return;
+  const { maxContext, maxTokens } = room;
   const lengthOf = (prompt: Prompt) => ownWords(prompt).join('').length;
   const shortest = prompts.reduce((a, b) => (lengthOf(b) < lengthOf(a) ? b : a));
   const tokens = promptTokens(shortest, tokenizer).length;

@@ -80,6 +80,8 @@ describe('offbeat delete', { timeout: 240_000 }, () => {
     const orphaning = await run('--yes');
     assert.equal(orphaning.code, 2);
     assert.match(orphaning.err, /^only this NATS server knows .* --backend-url .* --keep-checkp/);
+    const keeping = await run(...place, '--keep-checkpoints');
+    assert.match(keeping.out, /: 1 checkpoint, which stay there\nnothing was deleted/);
     const { code, out, err } = await run('--yes', ...place);
     assert.equal(code, 0, err);
     assert.match(out, /: 1 checkpoint\ndeleted\n$/);

@@ -53,7 +53,7 @@ describe('offbeat up --task integer-answers', { timeout: 300_000 }, () => {
     assert.equal(await up.ended(), 2, up.err);
     assert.match(
       up.err,
-      /learner.*[^]*cannot read the prompts.*no token for "\?", "H".*--model-dir/,
+      /learner ended with code 2:\s+[^\n]*cannot read the prompts.*no token for "\?", "H".*--model-dir/,
     );
   });
 });

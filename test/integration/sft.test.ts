@@ -16,7 +16,12 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
 
   it('a run on examples goes on after its learner was killed, and reinforcement learning starts from its weights', async () => {
     const flags = [...small, ...onExamples];
-    await using up = await UpProcess.start([...flags, '--json'], undefined, {}, 'sft');
+    await using up = await UpProcess.start(
+      [...flags, '--keep-every-steps=25', '--json'],
+      undefined,
+      {},
+      'sft',
+    );
     await until(async () => (await linesOf(up)) >= 3);
     process.kill(up.pidOf('cli.js learner'), 'SIGKILL');
     assert.equal(await up.ended(), 0, up.err);
@@ -56,7 +61,7 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
     const refusals: [flags: string[], says: RegExp][] = [
       [
         [`--from=${up.run}@7`, '--lora-rank=2'],
-        /keeps the states of steps .*60; .*--keep-every-steps/,
+        /keeps the states of steps .*25, .*60; .*--keep-every-steps/,
       ],
       [['--from=nothing'], /there is no run nothing in runs/],
       [[`--from=${up.run}`, '--lora-rank=4'], /rank 2, not 4: add --lora-rank 2/],

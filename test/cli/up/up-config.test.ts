@@ -74,6 +74,7 @@ describe('the flags of npm start', () => {
     assert.deepEqual(load([], env).settings, { ...rest, schedule: 'constant' });
     assert.equal(load(['--max-minutes=1'], env).settings['maxMinutes'], 1);
     assert.equal(load([], { ...env, OFFBEAT_MAX_MINUTES: '2' }).settings['maxMinutes'], 2);
+    assert.deepEqual(load(['--run=r', '--resume'], env).settings, {});
     assert.match(complaint([], { LEARNER_MAX_MINUTES: 'soon' }), /LEARNER_MAX_MINUTES is "soon"/);
   });
 

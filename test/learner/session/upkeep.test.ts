@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 import { keepUp, type UpkeepOptions } from '../../../learner/session/upkeep.js';
-import { silent } from '../../support/log.js';
+import { recordingLog, type LogLine } from '../../support/log.js';
 import { actorLease } from '../../support/messages.js';
 import { gate } from '../../support/waiting.js';
 
 describe('the upkeep of a session', () => {
   let done: Record<'extended' | 'checked' | 'maintained', number>;
   let reported: string[];
+  let lines: readonly LogLine[];
+  let waited = 0; // seconds
   let upkeep: Disposable;
   let isConnected = true;
   let maintained: ReturnType<typeof gate>;
@@ -27,6 +29,9 @@ describe('the upkeep of a session', () => {
     done = { extended: 0, checked: 0, maintained: 0 };
     reported = [];
     isConnected = true;
+    waited = 0;
+    const recording = recordingLog();
+    lines = recording.lines;
     maintained = gate();
     const options: UpkeepOptions = {
       settings: { leaseSeconds: 6 },
@@ -42,7 +47,11 @@ describe('the upkeep of a session', () => {
         },
       },
       runWatch: { live: ['liar'], leases: [liar], metrics: {} },
-      idle: { seconds: { groups: 0, window: 0, version: 0 } },
+      idle: {
+        get seconds() {
+          return { groups: waited, window: 0, version: 0 };
+        },
+      },
       unacked: {
         extendLeases: () => {
           done.extended++;
@@ -62,7 +71,7 @@ describe('the upkeep of a session', () => {
       },
       onCheck: () => reported.push('bill'),
       scope: { track: (task) => task },
-      log: silent,
+      log: recording.log,
     };
     upkeep = keepUp(options);
   });
@@ -81,6 +90,17 @@ describe('the upkeep of a session', () => {
     assert.deepEqual([done.checked, reported], [0, []]);
     mock.timers.tick(1);
     assert.deepEqual([done.checked, reported], [1, ['bill', 'refusal']]);
+  });
+
+  it('a learner that had no work for a minute says so after it', () => {
+    const said = () => lines.filter(({ waitsFor }) => waitsFor === 'scored groups').length;
+    mock.timers.tick(59_999);
+    waited = 60;
+    assert.equal(said(), 0);
+    mock.timers.tick(1);
+    assert.equal(said(), 1);
+    mock.timers.tick(60_000);
+    assert.equal(said(), 1);
   });
 
   it('the published versions are maintained every two seconds, but not twice at once', async () => {

@@ -24,8 +24,7 @@ describe('the check of the prompts of a run', () => {
       dataset: datasetOf('integer-answers', [first!], others),
       tokenizer,
       modelDir: '/models/tiny',
-      maxContext: 64,
-      maxTokens: 20,
+      room: { maxContext: 64, maxTokens: 20 },
       ...over,
     });
   };
@@ -71,6 +70,6 @@ describe('the check of the prompts of a run', () => {
       },
       { name: 'UserError', message: /shortest prompt has 45 tokens.* may have 20.* room for 64/ },
     );
-    check([`${long}1`], { maxContext: undefined });
+    check([`${long}1`], { room: { maxContext: undefined, maxTokens: 20 } });
   });
 });
