@@ -110,6 +110,7 @@ describe('the scores component, which exposes POST /score', async () => {
       key: rewards.container.env?.find(({ name }) => name === 'REWARD_SERVICE_HTTP_KEY')?.valueFrom,
       isService: names.includes('Service reward-service'),
       isLetIn: names.includes('NetworkPolicy scores'),
+      mayAsk: names.includes('NetworkPolicy score-clients'),
     };
   };
 
@@ -122,6 +123,7 @@ describe('the scores component, which exposes POST /score', async () => {
         key: { secretKeyRef: { name: 'scores', key: 'key' } },
         isService: true,
         isLetIn: true,
+        mayAsk: true,
       });
       for (const overlay of ['dev', 'gpu', 'production']) {
         assert.deepEqual(await reached(`deploy/k8s/overlays/${overlay}`), {
@@ -129,6 +131,7 @@ describe('the scores component, which exposes POST /score', async () => {
           key: undefined,
           isService: false,
           isLetIn: false,
+          mayAsk: false,
         });
       }
     },
