@@ -50,6 +50,8 @@ function plural(count: number, word: string): string {
 /** The remedy for each fault that the doctor can find. */
 export const remedies = {
   oldNode: 'install Node.js 20.11 or newer, from nodejs.org or with a version manager',
+  halfWeights:
+    'use Node.js 20 or 22, save the model in bfloat16, or train and sample on servers: --backend-url, --sampler',
   noAvx2: 'use a machine whose processor has AVX2, or train on a server: --backend-url',
   fewCores: 'give this machine or container two or more cores; one works, slowly',
   littleMemory: 'end other programs, or start fewer actors: npm start -- --actors 1',

@@ -1,6 +1,6 @@
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
-import type { ModelFolder } from '../../shared/model/model-weights.js';
+import { storedWeights, type ModelFolder } from '../../shared/model/model-weights.js';
 import { finding, ok, type Finding } from './finding.js';
 
 /** Whether the model can be run here, and its tokenizer encodes and decodes text. */
@@ -14,7 +14,9 @@ export async function modelFindings(modelDir: string): Promise<Finding[]> {
   const { vocabSize, maxPositions } = folder.config;
   const model = ok('model', `${modelDir}: ${vocabSize} tokens known, ${maxPositions} in a context`);
   try {
-    return [model, await tokenizerFinding(folder)];
+    const stored = await storedWeights(folder);
+    const dtypes = [...stored.values()].map(({ dtype }) => dtype);
+    return [model, await tokenizerFinding(folder), ...weightFindings(dtypes)];
   } catch (caught) {
     return [model, broken('tokenizer', caught)];
   }
@@ -45,6 +47,17 @@ async function tokenizerFinding(folder: ModelFolder): Promise<Finding> {
         'modelBroken',
       )
     : ok('tokenizer', `${found} and reads the same`);
+}
+
+/** What the ONNX Runtime of this release does not run on this Node.js. */
+export function weightFindings(
+  dtypes: readonly string[],
+  nodeVersion = process.versions.node,
+): Finding[] {
+  const hasHalf = dtypes.includes('F16');
+  if (!hasHalf || Number.parseInt(nodeVersion) < 24) return [];
+  const found = `it has weights in fp16, which ONNX Runtime refuses on Node.js ${nodeVersion}`;
+  return [finding('weights', 'warning', found, 'halfWeights')];
 }
 
 /** Whether any model can be run: the native library of ONNX Runtime is for one platform. */

@@ -5,6 +5,7 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import { sourceOf } from '../../shared/tasks/data/data.js';
 import type { TaskProblem } from '../../shared/tasks/dataset.js';
 import { checkTask, openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
+import { countTrained, isOnFile } from '../trained-problems.js';
 
 const { dataset, datasetSeed, testSize, numbers, minNumber, maxNumber, minTarget, maxTarget } =
   TaskSettings.shape;
@@ -38,7 +39,7 @@ interface Measured {
  * The run's configuration with the problems that the flags choose, its own if they choose none. Prompt and
  * reward stay as they are.
  *
- * @param warn says that the run's own problems cannot be read here, so that nothing was compared with them.
+ * @param warn says what was not compared with them.
  * @throws {UserError} if the flags contradict each other, the problems cannot be read, or the run was trained on some of them.
  */
 export async function withProblems(
@@ -85,29 +86,35 @@ function measuredOf(
   return test.slice(skipProblems, problems === undefined ? undefined : skipProblems + problems);
 }
 
-/** @throws {UserError} if the run was trained on some of the chosen problems. */
+/**
+ * @param warn says what was not compared.
+ * @throws {UserError} if the run was trained on some of the chosen problems.
+ */
 async function refuseTrained(
   config: RunConfig,
   chosen: readonly TaskProblem[],
   warn: (text: string) => void,
 ): Promise<void> {
-  const task = openTask(config.task);
-  const questionOf = (problem: TaskProblem) => task.questionOf?.(problem) ?? problem.id;
-  const own = await task.load().catch((error: unknown) => {
+  const { run, from, supervised } = config;
+  if (isOnFile(config)) {
+    warn(`run ${run} was trained on ${supervised!.data}; nothing compares it with the problems`);
+  }
+  if (from !== undefined) {
+    warn(
+      `run ${run} started from ${from.run ?? from.path}; what that was trained on is not compared`,
+    );
+  }
+  const found = await countTrained(config, chosen).catch((error: unknown) => {
     if (!(error instanceof UserError)) throw error;
     warn(
-      `cannot check whether run ${config.run} was trained on the chosen problems: its own cannot be read here (${error.message})`,
+      `cannot check whether run ${run} was trained on the chosen problems: its own cannot be read here (${error.message})`,
     );
     return undefined;
   });
-  if (own === undefined) return;
-  const { train, test } = own;
-  const trained = new Set(train.map(questionOf));
-  const count = chosen.filter((problem) => trained.has(questionOf(problem))).length;
-  if (count === 0) return;
+  if (found === undefined || found.trained === 0) return;
   throw new UserError(
-    `run ${config.run} was trained on ${count} of the ${chosen.length} chosen problems, so they do not measure what it can do ` +
-      `on problems that it has not seen. It holds out ${test.length} of its own problems, which are measured without flags that ` +
+    `run ${run} was trained on ${found.trained} of the ${chosen.length} chosen problems, so they do not measure what it can do ` +
+      `on problems that it has not seen. It holds out ${found.heldOut} of its own problems, which are measured without flags that ` +
       'choose others; or choose others that it was not trained on',
   );
 }

@@ -11,7 +11,7 @@ import { modelFindings } from '../doctor/model.js';
 import { lockFolder } from '../../shared/service/folder-lock.js';
 import { checkFiles, readOrigin, sourceText, type Origin } from './origin.js';
 import { loadModelRequest, ModelConfig, modelService, type ModelRequest } from './request.js';
-import { isOf, take } from './sources.js';
+import { compareWith, take } from './sources.js';
 
 export function modelHelp(): string {
   return `offbeat model get NAME|PATH: a language model as a directory for --model-dir.
@@ -58,9 +58,11 @@ async function finishedOrigin(
 ): Promise<Origin | undefined> {
   const origin = await readOrigin(out);
   if (origin === undefined) return undefined;
-  if (!(await isOf(wanted, origin))) {
+  const found = await compareWith(wanted, out, origin);
+  if (found !== 'same') {
+    const since = found === 'changed' ? ', which has changed since' : '';
     throw new UserError(
-      `${out} is ${sourceText(origin.source)}; name another --out, or delete it first`,
+      `${out} is ${sourceText(origin.source)}${since}; name another --out, or delete it first`,
     );
   }
   await checkFiles(out, origin);

@@ -11,7 +11,15 @@ import { HubFailure, type Repository } from '../../shared/service/hub/hub.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 import { askForListing, HubFile, listingOf } from '../../shared/service/hub/listing.js';
 import { isModelFile, licensePattern, modelFiles, requireRoom } from './model-files.js';
-import { originFile, originText, readOrigin, sizesOf, sourceText, type Origin } from './origin.js';
+import {
+  checkFiles,
+  originFile,
+  originText,
+  readOrigin,
+  sizesOf,
+  sourceText,
+  type Origin,
+} from './origin.js';
 import type { ModelRequest } from './request.js';
 
 type Wanted<Kind> = Extract<ModelRequest['wanted'], { kind: Kind }>;
@@ -152,11 +160,43 @@ async function fileSha256(path: string): Promise<string> {
   return hash.digest('hex');
 }
 
-/** Whether a finished directory holds what is wanted. */
-export async function isOf(wanted: ModelRequest['wanted'], origin: Origin): Promise<boolean> {
-  if (!isFrom(wanted, origin)) return false;
-  if (wanted.kind !== 'gguf' || origin.source.kind !== 'gguf') return true;
-  return origin.source.sha256 === (await fileSha256(wanted.path));
+/** Whether a finished directory holds what is wanted, something else, or what was wanted before that changed. */
+export async function compareWith(
+  wanted: ModelRequest['wanted'],
+  folder: string,
+  origin: Origin,
+): Promise<'same' | 'changed' | 'other'> {
+  const { source } = origin;
+  if (!isFrom(wanted, origin)) return 'other';
+  const isSame =
+    wanted.kind === 'gguf' && source.kind === 'gguf'
+      ? source.sha256 === (await fileSha256(wanted.path))
+      : wanted.kind === 'hub' || (await isCopy(wanted.path, folder, origin));
+  return isSame ? 'same' : 'changed';
+}
+
+/**
+ * Whether a directory still has the files of its copy and no others. Only the contents of those written since are compared.
+ *
+ * @throws {UserError} if the copy is damaged.
+ */
+async function isCopy(from: string, folder: string, origin: Origin): Promise<boolean> {
+  const { files } = origin;
+  await checkFiles(folder, origin);
+  const wanted = modelFiles(await readdir(from).catch(() => []), from);
+  if (wanted.some((name) => files.every(({ path }) => path !== name))) return false;
+  const copied = (await stat(join(folder, originFile))).mtimeMs;
+  for (const { path, size } of files) {
+    const found = await stat(join(from, path)).catch(() => undefined);
+    if (found?.size !== size) return false;
+    if (found.mtimeMs < copied) continue;
+    const [theirs, ours] = [
+      await fileSha256(join(from, path)),
+      await fileSha256(join(folder, path)),
+    ];
+    if (theirs !== ours) return false;
+  }
+  return true;
 }
 
 function isFrom(wanted: ModelRequest['wanted'], { source }: Origin): boolean {

@@ -15,12 +15,13 @@ import { usualAlpha } from '../../shared/model/lora.js';
 export interface StartingPoint {
   readonly path: string; // tinker://…, as the new run's backend knows them
   readonly run: string; // RUN@STEP
+  readonly config: RunConfig; // of that run
   /** The state's folder, to copy for a backend of the new run's own. */
   readonly folder: string | undefined;
 }
 
 /** What a run must have in common with the one that it starts from. */
-export interface NewRun {
+interface NewRun {
   readonly runsDir: string;
   readonly modelDigest: string;
   readonly modelDir: string; // for errors
@@ -61,7 +62,9 @@ export async function findStart(from: string, wanted: NewRun): Promise<StartingP
       `it trained ${config.model.name} with the digest ${config.model.digest}, and ${wanted.modelDir} has ${wanted.modelDigest}: name its model with --model-dir`,
     config.lora.rank !== wanted.loraRank &&
       `its adapter has rank ${config.lora.rank}, not ${wanted.loraRank}: add --lora-rank ${config.lora.rank}`,
-    launcher.backendUrl !== wanted.backendUrl && placeComplaint(launcher.backendUrl),
+    // A server may have moved; one that has not got the weights refuses them.
+    (launcher.backendUrl === undefined) !== (wanted.backendUrl === undefined) &&
+      placeComplaint(launcher.backendUrl),
   ];
   const isOwn = launcher.backendUrl === undefined && wanted.backendUrl === undefined;
   const stateFolder = isOwn ? folderOf(folder, state.path) : undefined;
@@ -81,7 +84,7 @@ export async function findStart(from: string, wanted: NewRun): Promise<StartingP
     stateFolder === undefined
       ? state.path
       : `tinker://from-${name}/weights/step-${String(step).padStart(6, '0')}`;
-  return { path, run: `${name}@${step}`, folder: stateFolder };
+  return { path, run: `${name}@${step}`, config, folder: stateFolder };
 }
 
 /**

@@ -12,10 +12,14 @@ export async function replaceFile(path: string, content: Uint8Array | string): P
   await syncFolder(dirname(path));
 }
 
-/** Writes a file; resolves once its content, but not yet its name in the folder, is on disk. */
-export async function writeSynced(path: string, content: Uint8Array | string): Promise<void> {
+/** Writes a file, all at once or piece by piece; resolves once its content, but not yet its name in the folder, is on disk. */
+export async function writeSynced(
+  path: string,
+  content: Uint8Array | string | Iterable<string>,
+): Promise<void> {
+  const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
   await using file = await open(path, 'w');
-  await file.writeFile(content);
+  for (const piece of pieces) await file.writeFile(piece);
   await file.sync();
 }
 

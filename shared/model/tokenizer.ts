@@ -63,7 +63,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
         return library.chatText([...messages], opensAnswer);
       },
       eosTokenIds,
-      unknownTokenId: library.unknownTokenId,
+      unknownTokenId: unknownTokenIn(library, eosTokenIds),
     };
   } catch (cause) {
     throw new UserError(
@@ -80,6 +80,15 @@ interface Library {
   readonly chatText?: (messages: ChatMessage[], opensAnswer: boolean) => string;
   readonly eosTokenId: number | undefined;
   readonly unknownTokenId: number | undefined;
+}
+
+/** Some tokenizers can encode every text, and name the token of the end as that for unknown text, as GPT-2's does. */
+function unknownTokenIn(
+  { unknownTokenId, encode }: Library,
+  eosTokenIds: readonly number[],
+): number | undefined {
+  if (unknownTokenId === undefined || !eosTokenIds.includes(unknownTokenId)) return unknownTokenId;
+  return encode('\u{10fffd}').includes(unknownTokenId) ? unknownTokenId : undefined;
 }
 
 /** The special tokens that are added before a text; those after it would end a prompt. */

@@ -4,9 +4,13 @@ import { promptTokens, type Prompt, type PromptTokenizer } from './prompt.js';
 import type { Task } from './task.js';
 
 export interface PromptCheck {
-  readonly task: Pick<Task, 'prompt'>;
+  readonly task: Pick<Task, 'prompt' | 'stop'>;
   readonly dataset: Pick<Dataset, 'train' | 'test'>;
-  readonly tokenizer: PromptTokenizer & { readonly unknownTokenId: number | undefined };
+  readonly tokenizer: PromptTokenizer & {
+    readonly unknownTokenId: number | undefined;
+    readonly eosTokenIds: readonly number[];
+    readonly decode: (tokens: ArrayLike<number>) => string;
+  };
   readonly modelDir: string; // for the error message
   /** What an actor knows of its sampler; an engine may have been given more than the model says. */
   readonly room?: {
@@ -16,10 +20,11 @@ export interface PromptCheck {
 }
 
 /**
- * Checks at startup that the model can read the run's prompts, and that an answer fits after them.
+ * Checks at startup that the model can read the run's prompts, that an answer fits after them, and that the texts that end
+ * an answer can occur in one.
  *
- * @throws {UserError} naming the characters that it has no token for, or if not even the shortest
- *   prompt leaves room for an answer.
+ * @throws {UserError} naming the characters that it has no token for, a text that no answer has, or if not even the
+ *   shortest prompt leaves room for an answer.
  */
 export function checkPrompts(check: PromptCheck): void {
   const { task, dataset, modelDir } = check;
@@ -34,7 +39,23 @@ export function checkPrompts(check: PromptCheck): void {
         'a full tokenizer (--model-dir)',
     );
   }
+  refuseSpecialStop(check);
   refuseIfNoneFits(prompts, check);
+}
+
+/** A special token is no part of an answer's text, so a text of such tokens alone ends one only if they end a sequence. */
+function refuseSpecialStop({ task: { stop }, tokenizer, modelDir }: PromptCheck): void {
+  const { eosTokenIds, unknownTokenId, encode, decode } = tokenizer;
+  const special = stop.find((text) => {
+    const tokens = encode(text);
+    const isKnown = !tokens.some((token) => token === unknownTokenId);
+    return isKnown && tokens.some((token) => !eosTokenIds.includes(token)) && decode(tokens) === '';
+  });
+  if (special === undefined) return;
+  throw new UserError(
+    `the prompt template ends answers at ${special}, which is a special token of the model in ${modelDir} and no part of an ` +
+      "answer's text; remove it from stop, and add its id to eos_token_id in the model's generation_config.json",
+  );
 }
 
 /** Characters of the prompts' own text without a token; chat templates are made for their tokenizer. */

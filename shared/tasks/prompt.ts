@@ -21,7 +21,19 @@ export type Prompt =
 
 /** The prompt's text, as the model reads it. */
 export function promptText(prompt: Prompt, tokenizer: Pick<PromptTokenizer, 'chatText'>): string {
-  return 'text' in prompt ? prompt.text : tokenizer.chatText(prompt.chat) + prompt.opening;
+  if ('text' in prompt) return prompt.text;
+  const { chat, opening } = prompt;
+  return openedBy(tokenizer.chatText(chat), opening) + opening;
+}
+
+/**
+ * A chat without the tag at its end with which the opening ends too: some templates, such as that of DeepSeek-R1, begin the
+ * reasoning themselves, and the opening would begin it again.
+ */
+function openedBy(chat: string, opening: string): string {
+  const tag = /<\w+>\s*$/.exec(opening)?.[0].trim();
+  const text = chat.trimEnd();
+  return tag !== undefined && text.endsWith(tag) ? text.slice(0, -tag.length) : chat;
 }
 
 /**

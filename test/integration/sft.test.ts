@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
+import { RunConfig } from '../../shared/run/run-config.js';
+import { openTask } from '../../shared/tasks/registry.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
 import { until } from '../support/waiting.js';
@@ -76,6 +78,22 @@ describe('offbeat sft', { timeout: 480_000 }, () => {
       assert.deepEqual([code, says.test(err)], [2, true], err);
     }
     assert.deepEqual((await readdir(`${up.folder}/runs`)).sort(), [place.run, up.run].sort());
+
+    // A start without a NATS server ends after the check of the data.
+    const { task } = RunConfig.parse(JSON.parse(await up.read('config.json')));
+    const { train } = await openTask(task).load();
+    const rows = train.slice(0, 6).map(({ id }) => {
+      const [nums, target] = id.split('=') as [string, string];
+      return JSON.stringify({ nums: nums.split(',').map(Number), target: Number(target) });
+    });
+    await writeFile(join(up.folder, 'seen.jsonl'), rows.join('\n'));
+    const seen = ['--dataset=seen.jsonl', '--test-size=4', '--eval-problems=4', '--json'];
+    const args = ['up', '--run=seen', ...onRollouts, ...seen, `--from=${up.run}`, '--lora-rank=2'];
+    const without = await runOffbeat(args, up.folder, { OFFBEAT_NATS_SERVER: '/bin/false' });
+    assert.match(
+      without.err,
+      new RegExp(`${up.run}@60 was trained on 4 of the 4 held-out problems`),
+    );
   });
 
   it('a run on examples without evaluations needs neither actors nor a reward service', async () => {

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { deserialize } from 'node:v8';
 import { z } from 'zod';
 import { errorText, UserError } from '../../base/errors.js';
-import { readText } from '../../base/read-json.js';
+import { readLines } from '../../base/read-json.js';
 
 /** The supported kinds of files, which are also their endings. */
 const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
@@ -54,12 +54,14 @@ const forms: Readonly<Record<TableKind, string>> = {
 const readers = { jsonl: jsonlRows, csv: csvRows, parquet: parquetTable };
 
 async function jsonlRows(path: string): Promise<TableRow[]> {
-  const lines = (await readText(path)).split('\n');
-  return lines.flatMap((line, index) =>
-    line.trim() === ''
-      ? []
-      : { place: `line ${index + 1}`, read: () => JSON.parse(line) as unknown },
-  );
+  const rows: TableRow[] = [];
+  let number = 0;
+  for await (const line of readLines(path)) {
+    number++;
+    if (line.trim() === '') continue;
+    rows.push({ place: `line ${number}`, read: () => JSON.parse(line) as unknown });
+  }
+  return rows;
 }
 
 async function csvRows(path: string, example: Example): Promise<TableRow[]> {

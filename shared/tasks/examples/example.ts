@@ -31,35 +31,52 @@ export function answerExample(
   stop: readonly string[],
 ): Example {
   const isStopped = stop.some((text) => answer.endsWith(text));
-  const end = isStopped ? [] : tokenizer.eosTokenIds.slice(0, 1);
+  const end = isStopped ? [] : endOf(prompt, tokenizer);
   return joined([
     { tokens: promptTokens(prompt, tokenizer), isTrained: false },
     { tokens: Int32Array.of(...tokenizer.encode(answer), ...end), isTrained: true },
   ]);
 }
 
+/** The token that ends an answer: of several, the one that the chat template writes after an answer. */
+function endOf(prompt: Prompt, tokenizer: ExampleTokenizer): number[] {
+  const { eosTokenIds } = tokenizer;
+  const [first] = eosTokenIds;
+  if (first === undefined) return [];
+  if (eosTokenIds.length === 1 || 'text' in prompt) return [first];
+  const before = tokenizer.chatText(prompt.chat);
+  const after = tokenizer.chatText([...prompt.chat, { role: 'assistant', content: '1' }], false);
+  const answer = after.startsWith(before) ? tokenizer.encode(after.slice(before.length)) : [];
+  return [answer.find((token) => eosTokenIds.includes(token)) ?? first];
+}
+
 /**
  * The example of a conversation, in the form of the model's chat template: each answer of the assistant is trained
- * up to the end of its sequence.
+ * up to the end of its sequence. Where the template rewrites earlier answers once the conversation goes on, as Qwen3's
+ * does, they are only read, as it then writes them.
  *
  * @param messages the last of them is the assistant's, and another's is before each of the assistant's.
- * @throws {Error} if the template writes the beginning of a conversation differently when more follows.
+ * @throws {Error} if the template opens an answer with words that a finished answer does not have.
  */
 export function chatExample(
   messages: readonly ChatMessage[],
   tokenizer: ExampleTokenizer,
 ): Example {
-  const parts: Part[] = [];
+  let parts: Part[] = [];
   let soFar = '';
   for (const [i, { role }] of messages.entries()) {
     if (role !== 'assistant') continue;
     const before = tokenizer.chatText(messages.slice(0, i));
     const after = tokenizer.chatText(messages.slice(0, i + 1), false);
-    if (!before.startsWith(soFar) || !after.startsWith(before)) {
+    if (!after.startsWith(before)) {
       throw new Error(
-        `messages.${i}: the chat template of the model writes what comes before this answer differently once ` +
-          'the answer is there; give each answer a line of its own, with the conversation that leads to it',
+        `messages.${i}: the chat template of the model opens an answer with words that a finished answer does not ` +
+          'have, so what the model would be trained on is not what it samples; give the line as prompt and answer',
       );
+    }
+    if (!before.startsWith(soFar)) {
+      parts = [];
+      soFar = '';
     }
     const answer = tokenizer.encode(after.slice(before.length));
     const end = answer.findIndex((token) => tokenizer.eosTokenIds.includes(token));

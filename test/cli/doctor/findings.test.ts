@@ -14,11 +14,24 @@ import {
   type Machine,
 } from '../../../cli/doctor/machine.js';
 import { type Finding, findingText, verdictText } from '../../../cli/doctor/finding.js';
+import { weightFindings } from '../../../cli/doctor/model.js';
 import { serverFindings } from '../../../cli/doctor/nats.js';
 import { portFindings, runsFolderFindings } from '../../../cli/doctor/places.js';
 import type { ServerFacts } from '../../../shared/broker/inspect.js';
 
 const levels = (findings: readonly Finding[]) => findings.map(({ level }) => level);
+
+describe("the doctor's findings about the weights of a model", () => {
+  it('the doctor warns of fp16 weights on Node.js 24, whose ONNX Runtime refuses them', () => {
+    const [half] = weightFindings(['BF16', 'F16'], '24.1.0');
+    assert.match(
+      findingText(half!),
+      /^warning +weights: .*Node\.js 24\.1\.0\n .*20 or 22, .*bfloat16/,
+    );
+    assert.deepEqual(weightFindings(['BF16', 'F16'], '22.20.0'), []);
+    assert.deepEqual(weightFindings(['BF16', 'F32'], '24.1.0'), []);
+  });
+});
 
 describe("the doctor's findings about a machine", () => {
   const good: Machine = {

@@ -55,6 +55,27 @@ describe('the problems of offbeat eval', () => {
     );
   });
 
+  it('what a run learned from a file of examples or before it began is not compared, which is said', async () => {
+    const dataset = await write('elsewhere.jsonl', rowsFrom(100, 20));
+    const own = runOn(await write('own.jsonl', rowsFrom(10, 30)), 5);
+    const batch = { by: 'examples', size: 4 } as const;
+    const config = {
+      ...own,
+      supervised: { data: 'mine.jsonl', digest: 'd', heldOut: 1, batch },
+      from: { path: 'tinker://a/weights/b', run: 'warm@7' },
+    };
+    await withProblems(config, { dataset, testSize: 10 });
+    assert.deepEqual(warnings.splice(0), [
+      'run test was trained on mine.jsonl; nothing compares it with the problems',
+      'run test started from warm@7; what that was trained on is not compared',
+    ]);
+    await withProblems(
+      { ...own, supervised: { ...config.supervised, data: 'solver' } },
+      { dataset, testSize: 10 },
+    );
+    assert.deepEqual(warnings, []);
+  });
+
   it('problems that the run was trained on are refused with their number, as far as they are measured', async () => {
     const dataset = await write('own.jsonl', rowsFrom(10, 30));
     const config = runOn(dataset, 5);

@@ -1,13 +1,23 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import {
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { modelFiles } from '../../../cli/model/model-files.js';
 import { Origin, originText } from '../../../cli/model/origin.js';
 import { loadModelRequest } from '../../../cli/model/request.js';
-import { take } from '../../../cli/model/sources.js';
+import { compareWith, take } from '../../../cli/model/sources.js';
 import { packageRoot } from '../../../shared/base/package-root.js';
 import { sha256 } from '../../../shared/base/bytes.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
@@ -237,7 +247,35 @@ describe('offbeat model get', { timeout: 120_000 }, () => {
       assert.match((await offbeat(...words, '--dtype', 'fp32')).err, /in bf16; name another --out/);
       metadata['general.name'] = 'Other';
       await writeFile(path, encodeGguf(metadata, tensors));
-      assert.match((await offbeat(...words)).err, /name another --out, or delete it first/);
+      assert.match(
+        (await offbeat(...words)).err,
+        /changed since; name another --out, or delete it/,
+      );
+    });
+
+    it('a copy of a directory that has changed since is refused, and one of the same files is not', async () => {
+      await using model = await tinyModel();
+      await mkdir(out);
+      const wanted = { kind: 'directory', path: model.path } as const;
+      const made = await take(wanted, out);
+      assert.equal(await compareWith(wanted, out, made), 'same');
+      const weights = join(model.path, 'model.safetensors');
+      const bytes = await readFile(weights);
+      const later = new Date(Date.now() + 60_000);
+      await utimes(weights, later, later);
+      assert.equal(await compareWith(wanted, out, made), 'same');
+      bytes[bytes.length - 1]! ^= 1;
+      await writeFile(weights, bytes);
+      await utimes(weights, later, later);
+      assert.equal(await compareWith(wanted, out, made), 'changed');
+      await utimes(weights, later, later);
+      bytes[bytes.length - 1]! ^= 1;
+      await writeFile(weights, bytes);
+      assert.equal(await compareWith(wanted, out, made), 'same');
+      await writeFile(join(model.path, 'chat_template.jinja'), '');
+      assert.equal(await compareWith(wanted, out, made), 'changed');
+      const elsewhere = { ...wanted, path: folder };
+      assert.equal(await compareWith(elsewhere, out, made), 'other');
     });
 
     it('a model directory is copied without the files of other programs', async () => {

@@ -52,6 +52,28 @@ describe('a plain tokenizer', () => {
   });
 });
 
+describe('a tokenizer whose token for unknown text is that of the end', () => {
+  const alter = async (path: string, change: (json: { model: object }) => object) => {
+    const json = JSON.parse(await readFile(path, 'utf8')) as { model: object };
+    await writeFile(path, JSON.stringify(change(json)));
+  };
+
+  it('it has a token for unknown text only if it gives it to such text', async () => {
+    await using model = await tinyModel();
+    const [end] = (await loadTokenizer(model)).eosTokenIds;
+    await alter(join(model.path, 'tokenizer_config.json'), (json) => ({
+      ...json,
+      unk_token: '<eos>',
+    }));
+    assert.equal((await loadTokenizer(model)).unknownTokenId, undefined);
+    await alter(join(model.path, 'tokenizer.json'), (json) => ({
+      ...json,
+      model: { ...json.model, unk_token: '<eos>' },
+    }));
+    assert.equal((await loadTokenizer(model)).unknownTokenId, end);
+  });
+});
+
 describe('a tokenizer that begins a text with a special token', () => {
   const [bos, eos] = ['<pad>', '<eos>']; // any two special tokens, with the ids 0 and 1
   const special = (id: string) => ({ SpecialToken: { id, type_id: 0 } });

@@ -54,11 +54,28 @@ describe('the check of the prompts of a run', () => {
   it('the check accepts any prompt for a tokenizer that can encode all texts', () => {
     const bytes = {
       encode: (text: string) => Int32Array.from(Buffer.from(text)),
+      decode: (tokens: ArrayLike<number>) => Buffer.from(Array.from(tokens)).toString(),
       chatText: () => '',
+      eosTokenIds: [],
       beginning: [],
       unknownTokenId: undefined,
     };
     check(['How much?', '多少？'], { tokenizer: bytes });
+  });
+
+  it('the check refuses a text that ends answers if it is a special token, which no answer shows', () => {
+    const task = integerAnswers.open(integerAnswersSpec());
+    const stopping = (...stop: string[]) => ({ task: { ...task, stop } });
+    check(['1+1'], stopping('=', '</answer>', '\n', '<eos>')); // the model has no token for the letters
+    assert.throws(
+      () => {
+        check(['1+1'], stopping('=', '<pad>'));
+      },
+      {
+        name: 'UserError',
+        message: /ends answers at <pad>, .* eos_token_id in .*generation_config/,
+      },
+    );
   });
 
   it('the check refuses prompts when even the shortest leaves no room for an answer', () => {

@@ -137,6 +137,18 @@ describe('a byte order mark', () => {
   });
 });
 
+describe('a JSONL file', () => {
+  it('a JSONL file has any lengths of lines, in characters of any length, and may end without a line break', async () => {
+    const long = { nums: [3, 7, 21], target: 84, note: '答'.repeat(700_000) }; // two megabytes
+    const [short] = rows;
+    const lines = [short, long, short, long].map((row) => JSON.stringify(row));
+    const path = join(folder, 'long.jsonl');
+    await writeFile(path, lines.join('\r\n'));
+    const read = await readRows(specOf(path), (row) => row, example);
+    assert.deepEqual(read, [short, long, short, long]);
+  });
+});
+
 describe('the file that --dataset names', () => {
   it('the file that --dataset names has the format of its extension', () => {
     for (const [path, kind] of [

@@ -48,6 +48,25 @@ describe('the example of an answer', () => {
   });
 });
 
+describe('an answer of a model with several ends', () => {
+  const other = 0x11_0001; // written §: the end of a question, and of the text
+  const tokenizer = {
+    ...chatTokenizer,
+    eosTokenIds: [other, eos],
+    encode: (text: string) =>
+      chatTokenizer.encode(text).map((token) => (token === '§'.codePointAt(0) ? other : token)),
+    chatText: (messages: readonly ChatMessage[], opensAnswer = true) =>
+      `<user>Hi§${messages.length > 1 ? '<assistant>1$§' : ''}${opensAnswer ? '<assistant>' : ''}`,
+  };
+
+  it('an answer to a chat ends as the chat template ends it, and one to a text with the first end', () => {
+    const last = ({ tokens }: Example) => tokens.at(-1);
+    const chat = { chat: [user('Hi')], opening: '' };
+    assert.equal(last(answerExample(chat, 'so', tokenizer, [])), eos);
+    assert.equal(last(answerExample({ text: 'A:' }, 'so', tokenizer, [])), other);
+  });
+});
+
 describe('the example of a conversation', () => {
   it('what the assistant says is trained up to the end of each answer, and nothing else', () => {
     const messages = [user('Hi'), assistant('Hello'), user('2+2?'), assistant('4')];
@@ -81,21 +100,39 @@ describe('the example of a conversation', () => {
     );
   });
 
-  it('a template that rewrites an answer once more follows is refused', () => {
-    const rewriting = {
+  const rewriting = (rewrite: (message: ChatMessage) => ChatMessage) => ({
+    ...chatTokenizer,
+    chatText: (messages: readonly ChatMessage[], opensAnswer = true) =>
+      chatTokenizer.chatText(
+        messages.map((message, i) => (i < messages.length - 1 ? rewrite(message) : message)),
+        opensAnswer,
+      ),
+  });
+
+  it('of a conversation whose template rewrites earlier answers only the last one is trained', () => {
+    const tokenizer = rewriting((message) =>
+      message.role === 'assistant' ? assistant('(short)') : message,
+    );
+    const messages = [user('Hi'), assistant('Hello'), user('2+2?'), assistant('4')];
+    assert.equal(
+      shown(chatExample(messages.slice(0, 2), tokenizer)),
+      '<user>Hi$\n<assistant>[Hello$]',
+    );
+    assert.equal(
+      shown(chatExample(messages, tokenizer)),
+      '<user>Hi$\n<assistant>(short)$\n<user>2+2?$\n<assistant>[4$]',
+    );
+  });
+
+  it('a template that opens an answer with words which a finished answer does not have is refused', () => {
+    const opening = {
       ...chatTokenizer,
       chatText: (messages: readonly ChatMessage[], opensAnswer = true) =>
-        chatTokenizer.chatText(
-          messages.map((message, i) =>
-            i < messages.length - 1 && message.role === 'assistant'
-              ? assistant('(left out)')
-              : message,
-          ),
-          opensAnswer,
-        ),
+        chatTokenizer.chatText(messages, opensAnswer) + (opensAnswer ? '<think>' : ''),
     };
-    const messages = [user('Hi'), assistant('Hello'), user('2+2?'), assistant('4')];
-    chatExample(messages.slice(0, 2), rewriting);
-    assert.throws(() => chatExample(messages, rewriting), /messages\.3: .* a line of its own/);
+    assert.throws(
+      () => chatExample([user('Hi'), assistant('Hello')], opening),
+      /messages\.1: .* opens an answer .* give the line as prompt and answer/,
+    );
   });
 });
