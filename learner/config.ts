@@ -22,7 +22,14 @@ import {
 } from './settings/objective.js';
 import { Adapters, checkAdapters } from './settings/adapters.js';
 import { checkSupervised, supervisedOf, SupervisedSettings } from './settings/supervised.js';
-import { Audit, checkEvaluation, Duration, Evaluation, Stops } from './settings/run-control.js';
+import {
+  Audit,
+  checkAudit,
+  checkEvaluation,
+  Duration,
+  Evaluation,
+  Stops,
+} from './settings/run-control.js';
 import { Prices } from './settings/prices.js';
 import {
   Batches,
@@ -63,6 +70,7 @@ export const LearnerConfig = z
     checkAdvantages(value, addIssue);
     checkOptimizer(value, addIssue);
     checkEvaluation(value, addIssue);
+    checkAudit(value, addIssue);
   });
 export type LearnerConfig = z.infer<typeof LearnerConfig>;
 

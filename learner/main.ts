@@ -205,7 +205,7 @@ async function ensureQueues(broker: Broker, settings: FittedConfig): Promise<voi
 
 /** Why the run was given up and what may help; undefined if it was not given up. */
 function giveUpText(
-  { learningRate, run }: FittedConfig,
+  { learningRate, run, data }: FittedConfig,
   { divergence, noSignalStreak }: SessionResult,
 ): string | undefined {
   if (noSignalStreak !== undefined) {
@@ -224,10 +224,14 @@ function giveUpText(
       'then the same command resumes from the checkpoint.'
     );
   }
+  const others =
+    data === undefined
+      ? 'a lower --max-steps-off-policy or a --mask'
+      : '--warmup-steps or larger batches';
   return (
     `training diverged at step ${step}: ${reason}. The checkpoint is from step ${checkpointStep}, before the divergence; ` +
     `the same command resumes from it. A new run may do better with a --learning-rate below ${learningRate}, ` +
-    `a lower --max-steps-off-policy or a --mask; run ${run} keeps its settings.`
+    `${others}; run ${run} keeps its settings.`
   );
 }
 

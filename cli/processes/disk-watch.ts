@@ -12,7 +12,7 @@ const everyMs = 1_000;
  */
 const probeBytes = { usually: 64 * 1024, afterwards: 1024 * 1024 };
 
-export interface DiskWatchOptions {
+interface DiskWatchOptions {
   readonly folder: string;
   /** Reports of other writers: a large write fails before the small file of this watch does. */
   readonly ask?: () => Promise<string | undefined>;

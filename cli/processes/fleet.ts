@@ -26,7 +26,7 @@ export interface Member {
    * `finishes`: a clean end is the end of the run, after any other end it is restarted; `restarts`: it is
    * restarted after any end.
    */
-  readonly whenItEnds: 'fails the run' | 'finishes' | 'restarts';
+  readonly whenItEnds: 'finishes' | 'restarts';
   /** Those of one rank are stopped together, lower ranks first. */
   readonly stopRank: number;
   readonly stopGraceMs: number;
@@ -241,8 +241,7 @@ export class Fleet implements AsyncDisposable {
       if (exit.code === userErrorCode && process.startedAt <= this.#renewedAt) continue;
       if (await this.#endedOfFullDisk(name, exit)) continue;
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
-      const delayMs =
-        member.whenItEnds === 'fails the run' ? undefined : restartDelayMs(exit, restarts);
+      const delayMs = restartDelayMs(exit, restarts);
       if (delayMs === undefined) {
         await this.#failBy(name, process, exit);
         return;

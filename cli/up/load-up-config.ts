@@ -178,9 +178,17 @@ function checkAdoption(
 /** Refuses settings of a new run that would do nothing. A run that was begun with them goes on. */
 function checkEffects(
   { dashboard, dashboardPort, evalActors = 0, backendUrl }: Partial<UpConfig>,
-  { evalProblems, zeroVariance, stopZeroVariance = 0, checkpointDir }: UpRequest['settings'],
+  settings: UpRequest['settings'],
   complain: (key: string, message: string) => void,
 ): void {
+  const { evalProblems, zeroVariance, stopZeroVariance = 0, checkpointDir } = settings;
+  const { warmupSteps = 0, maxSteps } = settings;
+  if (maxSteps !== undefined && Number(warmupSteps) > Number(maxSteps)) {
+    complain(
+      'warmupSteps',
+      `the learning rate would never reach its peak within --max-steps ${Number(maxSteps)}; choose fewer`,
+    );
+  }
   if (checkpointDir !== undefined && backendUrl === undefined) {
     complain(
       'checkpointDir',

@@ -142,7 +142,8 @@ export function statusText(
 ): string {
   const { newest, first, recent, since } = progress;
   if (newest === undefined || first === undefined) {
-    const which = newest === undefined ? 'the first step' : `step ${newest.step + 1}`;
+    // Not its number: steps after the checkpoint that the run continues from are trained again.
+    const which = newest === undefined ? 'the first step' : 'the next step';
     return `waiting for ${which}, ${formatSeconds((now - since) / 1_000)} so far`;
   }
   const of = goal.maxSteps === undefined ? '' : `/${goal.maxSteps}`;

@@ -13,7 +13,7 @@ export interface Screen {
   readonly columns: () => number;
 }
 
-export interface ScreenOptions {
+interface ScreenOptions {
   readonly stream: Pick<Writable, 'write'> & {
     readonly isTTY?: boolean;
     readonly columns?: number;

@@ -208,7 +208,7 @@ function signalRemedy(reward: number): string {
 }
 
 /** Where the results of a run are, and commands for the next steps. */
-export interface NextSteps {
+interface NextSteps {
   readonly folder: string; // of the run, absolute
   readonly runsDir: string; // as the flag has it
   readonly modelDir?: string | undefined; // if it is not the embedded model's

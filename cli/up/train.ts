@@ -27,7 +27,7 @@ import type { Screen } from './screen.js';
 import type { StopSignals } from '../processes/stop-signals.js';
 import { readyMs, type UpConfig, type UpRequest } from './up-config.js';
 
-export interface TrainOptions {
+interface TrainOptions {
   readonly request: UpRequest;
   readonly run: string;
   readonly folder: RunFolder;

@@ -141,6 +141,14 @@ export class SelectionAudit {
   async #examine(group: RolloutGroup, score: ScoreText): Promise<void> {
     const { actor, certificate } = group;
     const { vocabSize, trainer, isAdapterRounded, requireDraws } = this.#options;
+    const version = versionsIn(group.rollouts)[0]!;
+    const isDrawn = drawsByTicket(certificate);
+    // The certificate is enough, so this holds for a backend that gives no probabilities too.
+    if (requireDraws && !isDrawn) {
+      replays.inc({ outcome: 'other_draws' });
+      await this.#differs(group, version, 0);
+      return;
+    }
     const arithmetic = coarser(trainer, certificate?.arithmetic ?? 'bf16');
     const isExact = arithmetic === 'fp32' && !isAdapterRounded;
     const known = await this.#positions(group, score);
@@ -149,19 +157,17 @@ export class SelectionAudit {
       replays.inc({ outcome: 'unavailable' });
       return;
     }
-    const version = versionsIn(group.rollouts)[0]!;
     const band = bandOf(arithmetic, isAdapterRounded).largest;
     const nats = selectionEvidence(known, vocabSize, band);
     await this.#add('selection', actor, nats, 1, version);
 
     const far = known.filter(({ distance }) => distance > exactDistance).length; // tokens
-    const isDrawn = drawsByTicket(certificate);
     if (isDrawn && !isExact) {
       replays.inc({ outcome: 'unavailable' });
       return;
     }
     replays.inc({ outcome: !isDrawn ? 'other_draws' : far > 0 ? 'differs' : 'agrees' });
-    if (isDrawn ? far > 0 : requireDraws) await this.#differs(group, version, far);
+    if (isDrawn && far > 0) await this.#differs(group, version, far);
   }
 
   /**

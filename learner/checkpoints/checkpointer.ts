@@ -18,6 +18,7 @@ import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import type { CheckpointStore } from './checkpoint-store.js';
 import { statesToDelete, type RetentionRules } from './retention.js';
+import type { Meter } from '../cost/meter.js';
 import type { HeldGroup, UnackedGroups } from '../groups/unacked-groups.js';
 
 const checkpointStep = new Gauge({
@@ -55,6 +56,7 @@ interface CheckpointerOptions extends Pick<RetentionRules, 'keepEverySteps'> {
   /** Median hold time of a ticket; undefined while it is not known. */
   readonly usualHoldSeconds: () => number | undefined;
   readonly unacked: UnackedGroups;
+  readonly meter: Pick<Meter, 'totals'>;
   readonly idle: IdleClock;
   /** Called with each state that the backend is about to save after a step. */
   readonly onSave?: ((step: number, path: Promise<string>) => void) | undefined;
@@ -186,8 +188,15 @@ export class Checkpointer {
   }
 
   async #writeLedger(checkpoint: Checkpoint): Promise<void> {
-    const { checkpoints, ticketKey } = this.#options;
-    await checkpoints.write({ ...checkpoint, ticketKey, states: this.#scoredStates });
+    const { checkpoints, ticketKey, meter } = this.#options;
+    // Also where an evaluation has followed the checkpoint: no crash gives back what it has used.
+    const usage = checkpoint.usage && { ...checkpoint.usage, meter: meter.totals };
+    await checkpoints.write({
+      ...checkpoint,
+      ...(usage !== undefined && { usage }),
+      ticketKey,
+      states: this.#scoredStates,
+    });
     this.#written = checkpoint;
   }
 

@@ -1,6 +1,7 @@
-import { mkdir, open, readFile, rename, stat } from 'node:fs/promises';
+import { mkdir, open, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { syncFolder, writeSynced } from '../../shared/base/durable-file.js';
+import { readLines } from '../../shared/base/read-json.js';
 import {
   noRoomReason,
   writeWhenRoom,
@@ -46,27 +47,21 @@ export class Journal<Event> {
     wait: RoomWait,
   ): Promise<Journal<Event>> {
     const path = join(runDir, kind.name);
-    const before = linesOf(await textOf(path), kind.key);
-    const lines = linesOf(events.map((event) => lineOf(kind, event)).join(''), kind.key);
-    const known = new Set(lines.map(({ key }) => key));
-    lines.push(...before.filter(({ key }) => isKept(key) && !known.has(key)));
-    lines.sort((a, b) => a.key - b.key);
-    const kept = new Set(lines.map(({ id }) => id));
-    const undone = before.filter(({ id }) => !kept.has(id));
-    const text = textOfLines(lines);
-
+    const names = events.map((event) => nameOf(kind.entryOf(event), kind.key));
+    const keys = new Set(names.map(({ key }) => key));
+    const ids = new Set(names.map(({ id }) => id));
+    const onlyHere: Line[] = [];
+    const undone: Line[] = [];
+    for await (const line of linesOf(path, kind.key)) {
+      if (!keys.has(line.key) && isKept(line.key)) onlyHere.push(line);
+      else if (!ids.has(line.id)) undone.push(line);
+    }
     const file = await writeWhenRoom(kind.name, wait, async () => {
       await mkdir(runDir, { recursive: true });
-      if (undone.length > 0) {
-        const undonePath = join(runDir, undoneName(kind.name));
-        const earlier = linesOf(await textOf(undonePath), kind.key);
-        const ids = new Set(earlier.map(({ id }) => id));
-        const all = [...earlier, ...undone.filter(({ id }) => !ids.has(id))];
-        await replace(undonePath, textOfLines(all));
-      }
-      return replace(path, text);
+      if (undone.length > 0) await addUndone(join(runDir, undoneName(kind.name)), undone, kind.key);
+      return replace(path, merged(kind, events, onlyHere));
     });
-    return new Journal(path, kind, { file, bytes: Buffer.byteLength(text), wait });
+    return new Journal(path, kind, { file, bytes: (await stat(path)).size, wait });
   }
 
   /**
@@ -112,40 +107,84 @@ interface Line {
   readonly id: string; // distinguishes two entries with the same key
 }
 
-/** The entries in a text; leaves out lines that are not entries, such as a last line that was cut off. */
-function linesOf(text: string, key: string): Line[] {
-  return text.split('\n').flatMap((line) => {
-    try {
-      const entry = JSON.parse(line) as Record<string, unknown>;
-      const value = Number(entry[key]);
-      const id = `${value} ${String(entry['time'])}`;
-      return Number.isFinite(value) ? { text: `${line}\n`, key: value, id } : [];
-    } catch {
-      return [];
+function nameOf(entry: object, key: string): Pick<Line, 'key' | 'id'> {
+  const { [key]: number, time } = entry as Record<string, unknown>;
+  return { key: Number(number), id: `${Number(number)} ${String(time)}` };
+}
+
+/**
+ * The entries of a file; none if there is no file. Leaves out lines that are not entries, such as a last line that was cut
+ * off.
+ */
+async function* linesOf(path: string, key: string): AsyncGenerator<Line> {
+  try {
+    for await (const text of readLines(path)) {
+      const name = nameIn(text, key);
+      if (name !== undefined) yield { text: `${text}\n`, ...name };
     }
-  });
+  } catch (caught) {
+    if ((caught as NodeJS.ErrnoException).code !== 'ENOENT') throw caught;
+  }
+}
+
+function nameIn(text: string, key: string): Pick<Line, 'key' | 'id'> | undefined {
+  try {
+    const name = nameOf(JSON.parse(text) as object, key);
+    return Number.isFinite(name.key) ? name : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The lines of the events and those that only the file has, in the order of their keys. */
+function* merged<Event>(
+  kind: JournalKind<Event>,
+  events: readonly Event[],
+  onlyHere: readonly Line[],
+): Generator<string> {
+  const made = events.map((event) => ({ event, ...nameOf(kind.entryOf(event), kind.key) }));
+  // A line is made when it is written: all of them may be longer than a string can be.
+  for (const each of [...made, ...onlyHere].sort((a, b) => a.key - b.key)) {
+    yield 'text' in each ? each.text : lineOf(kind, each.event);
+  }
+}
+
+/** Adds the lines to those of earlier crashes, each once. */
+async function addUndone(path: string, undone: readonly Line[], key: string): Promise<void> {
+  const earlier: Line[] = [];
+  for await (const line of linesOf(path, key)) earlier.push(line);
+  const ids = new Set(earlier.map(({ id }) => id));
+  const all = [...earlier, ...undone.filter(({ id }) => !ids.has(id))];
+  await replace(
+    path,
+    all.map(({ text }) => text),
+  );
 }
 
 function lineOf<Event>({ entryOf }: JournalKind<Event>, event: Event): string {
   return `${JSON.stringify(entryOf(event))}\n`;
 }
 
-async function textOf(path: string): Promise<string> {
-  return readFile(path, 'utf8').catch(() => '');
-}
-
-function textOfLines(lines: readonly Line[]): string {
-  return lines.map(({ text }) => text).join('');
-}
-
 /** @returns the identity of the new file. */
-async function replace(path: string, text: string): Promise<string> {
+async function replace(path: string, lines: Iterable<string>): Promise<string> {
   const partial = `${path}.partial`;
-  await writeSynced(partial, text);
+  await writeSynced(partial, inPieces(lines));
   const identity = identityOf(await stat(partial));
   await rename(partial, path);
   await syncFolder(dirname(path));
   return identity;
+}
+
+/** Joins lines to pieces of about a megabyte, so that each write has some. */
+function* inPieces(lines: Iterable<string>): Generator<string> {
+  let piece = '';
+  for (const line of lines) {
+    piece += line;
+    if (piece.length < 2 ** 20) continue;
+    yield piece;
+    piece = '';
+  }
+  yield piece;
 }
 
 /** `metrics.undone.jsonl` beside `metrics.jsonl`. */

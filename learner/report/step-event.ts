@@ -89,7 +89,7 @@ export class StepEvents {
     const metrics: Record<string, number> = {
       ...report,
       ...prefixed('optim', optim),
-      ...prefixed('idle', idle.seconds), // since this learner started, by cause
+      ...prefixed('idle', idle.seconds), // since this session began, by cause
       idle_seconds: idleNow - this.#idleBefore,
       seconds,
       ...(learning_rate !== undefined && { learning_rate }),

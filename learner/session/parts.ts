@@ -202,6 +202,7 @@ export function makeParts(
     client,
     run,
     unacked,
+    meter: options.meter,
     idle,
     // At the start every version is the same.
     onSave: (saved, path) => {

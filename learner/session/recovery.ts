@@ -26,7 +26,7 @@ export interface RecoveryOptions {
   readonly backendUrl: string;
   readonly apiKey: string;
   readonly checkpointDir?: string | undefined;
-  /** Seconds to wait for the backend at the start; later attempts wait longer. */
+  /** Seconds to wait for the backend at the start; later attempts wait at least as long. */
   readonly startPatienceSeconds: number;
   readonly log: Logger;
   /** Ends the pause between two attempts. */
@@ -53,6 +53,16 @@ const recoverable = { RunLost, SequenceConflict, Unavailable, StepDamaged };
 const maxAttempts = 5;
 
 /**
+ * How long a session waits for the backend, in seconds. At the start a wrong address is likelier than a long outage; later
+ * it is not. Never shorter than at the start, since a backend that is restarted loads its model again.
+ *
+ * @param attempts failed sessions since the last new checkpoint.
+ */
+export function patienceOf(attempts: number, startPatienceSeconds: number): number {
+  return attempts === 0 ? startPatienceSeconds : Math.max(startPatienceSeconds, 600);
+}
+
+/**
  * Runs `session` with a connection to the backend. Starts another session from the checkpoint, with a new
  * connection, if the backend lost the run, lost the order of operations or was unavailable too long, or if
  * false logprobs of an actor damaged a step. All tasks of the failed session have settled by then.
@@ -71,8 +81,7 @@ export async function withRecovery<Result>(
   let failures = 0;
   for (let attempts = 0; ;) {
     try {
-      // At the start a wrong address is likelier than a long outage; later it is not.
-      const patienceSeconds = attempts === 0 ? startPatienceSeconds : 600;
+      const patienceSeconds = patienceOf(attempts, startPatienceSeconds);
       return await runOnce(options, 1_000 * patienceSeconds, session);
     } catch (caught) {
       const error = rootCause(caught);

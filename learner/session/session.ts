@@ -216,7 +216,7 @@ async function openSession(options: SessionOptions) {
   return { opened, base, parts, queues: new SessionQueues(options, parts, scope) };
 }
 
-/** Reads a run's past and reduces its steps, of which there may be very many, to what the session needs. */
+/** Reads a run's past and reduces its steps to what the session needs. */
 async function openPast(
   { broker, runDir, settings, scope, stop, log }: SessionOptions,
   version: number,

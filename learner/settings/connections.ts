@@ -56,7 +56,9 @@ export const Connections = z.object({
   startPatienceSeconds: number
     .min(0)
     .default(10)
-    .describe('seconds to wait for NATS, and then for the backend, when the learner starts.'),
+    .describe(
+      'seconds to wait for NATS, and then for the backend, when the learner starts; a backend that it loses later gets at least 600.',
+    ),
   stopPatienceSeconds: number
     .min(1)
     .max(86_400)

@@ -68,13 +68,13 @@ export type Objective = z.infer<typeof Objective>;
 export function checkObjective(
   settings: Objective &
     Pick<Batches, 'maxStepsOffPolicy' | 'numSubsteps' | 'windowPolicy'> &
-    Pick<Advantages, 'advantage'>,
-  addIssue: AddIssue<Objective & Pick<Batches, 'numSubsteps'>>,
+    Pick<Advantages, 'advantage' | 'normalization'>,
+  addIssue: AddIssue<Objective & Pick<Batches, 'numSubsteps'> & Pick<Advantages, 'normalization'>>,
 ): void {
   checkLoss(settings, addIssue);
   checkCorrection(settings, addIssue);
   if (settings.windowPolicy === 'tokens') checkTokens(settings, addIssue);
-  const { loss, mask, advantage, numSubsteps, allowUncorrected } = settings;
+  const { loss, mask, advantage, normalization, numSubsteps, allowUncorrected } = settings;
   const { maxStepsOffPolicy } = offPolicyFields(settings.maxStepsOffPolicy);
   if (
     losses[loss].scaledBy === undefined &&
@@ -85,6 +85,12 @@ export function checkObjective(
       'numSubsteps',
       `${loss} with a --mask or --advantage batch_std uses the prompt logprobs from before the first substep, ` +
         'and would pull the later substeps back to them: choose 1, or remove the --mask and batch_std',
+    );
+  }
+  if (losses[loss].scaledBy === undefined && normalization !== 'none') {
+    addIssue(
+      'normalization',
+      `it scales the advantages, and ${loss} has a term beside them that would outweigh them; choose none`,
     );
   }
   if (maxStepsOffPolicy > 0 && !isCorrected(settings) && !allowUncorrected) {
@@ -132,7 +138,13 @@ function checkLoss(settings: Objective, addIssue: AddIssue<Objective>): void {
   }
   const { low, high } = ratioBounds(loss, lossConfig(settings));
   if (low >= high) addIssue('clipHigh', `it must be above --clip-low, which is ${low}`);
+  else if (low > 1) addIssue('clipLow', `${aboutRatio}; choose at most 1`);
+  else if (high < 1) addIssue('clipHigh', `${aboutRatio}; choose at least 1`);
 }
+
+/** Bounds that leave out 1 act on every fresh token. */
+const aboutRatio =
+  'it bounds the ratio itself, which is 1 where nothing has changed: papers write 0.8 and 1.2 as 0.2';
 
 function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): void {
   const { loss, correction, mask } = settings;
@@ -153,6 +165,10 @@ function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): vo
       'maskHigh',
       `it is ${bounds.high}, and must be above --mask-low, which is ${bounds.low}`,
     );
+  } else if (bounds.kind !== 'none' && bounds.low > 1) {
+    addIssue('maskLow', `${aboutRatio}; choose at most 1`);
+  } else if (bounds.kind !== 'none' && bounds.high < 1) {
+    addIssue('maskHigh', `${aboutRatio}; choose at least 1`);
   }
 }
 

@@ -160,6 +160,17 @@ export const Audit = z.object({
 });
 export type Audit = z.infer<typeof Audit>;
 
+export function checkAudit(
+  { auditRequireDraws, auditSelectionShare }: Audit,
+  addIssue: AddIssue<Audit>,
+): void {
+  if (!auditRequireDraws || auditSelectionShare > 0) return;
+  addIssue(
+    'auditRequireDraws',
+    '--audit-selection-share 0 looks at no group; raise it, or remove one of the two',
+  );
+}
+
 export function auditLimits({ auditNoise: noise }: Audit): AuditLimits {
   return {
     window: 16,

@@ -252,7 +252,9 @@ export class SupervisedTraining implements TrainingLoop {
     const published = version > this.#publishedVersion ? this.#publish(step, version) : undefined;
     const state = checkpointer.save(step);
     if (heldOut !== undefined) {
-      this.#result = { ...this.#result, heldOutNll: nll(await heldOut) };
+      const heldOutNll = nll(await heldOut);
+      // The last update may have broken the weights; the summary has no place for that.
+      if (Number.isFinite(heldOutNll)) this.#result = { ...this.#result, heldOutNll };
     }
     await published;
     if (this.#failure !== undefined) {

@@ -130,7 +130,12 @@ export function isCollapse(
 ): boolean {
   const recent = lowerRewards.length === 0 ? 0 : mean(lowerRewards);
   const best = Math.max(bestReward, recent);
-  return best > 0 && reward < minRewardShare * best;
+  return isFallen(reward, best, minRewardShare);
+}
+
+/** @param share 0: never, even if rewards may be negative. */
+function isFallen(reward: number, best: number, share: number): boolean {
+  return share > 0 && best > 0 && reward < share * best;
 }
 
 function complaint(
@@ -143,7 +148,7 @@ function complaint(
   if (kl > maxKl) {
     return `KL from the policy that sampled is ${shown(kl)} nats per token, above ${maxKl}`;
   }
-  if (best > 0 && reward < minRewardShare * best) {
+  if (isFallen(reward, best, minRewardShare)) {
     const span = patience === 1 ? 'the reward' : `the reward over ${patience} steps`;
     return `${span} is ${shown(reward)}, less than ${minRewardShare} of its best, ${shown(best)}`;
   }

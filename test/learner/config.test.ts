@@ -206,6 +206,24 @@ describe("the learner's configuration", () => {
     [['--final-rate-share', '0.5'], /--schedule constant keeps the learning rate/],
     [['--loss', 'dro', '--clip-high', '2'], /--loss dro clips nothing; remove it/],
     [['--dro-beta', '1'], /--loss cispo has no beta/],
+    [
+      ['--loss', 'dro', '--normalization', 'token'],
+      /--normalization .* dro has a term beside them that would outweigh them; choose none/,
+    ],
+    [
+      ['--loss', 'ppo', '--clip-low', '0.2', '--clip-high', '0.28'],
+      /--clip-high .* the ratio itself, .* papers write 0\.8 and 1\.2 as 0\.2; choose at least 1/,
+    ],
+    [['--clip-low', '1.5'], /--clip-low .* the ratio itself, .* choose at most 1/],
+    [
+      ['--mask', 'icepop', '--mask-low', '0', '--mask-high', '0.28'],
+      /--mask-high .* the ratio itself, .* choose at least 1/,
+    ],
+    [['--mask', 'icepop', '--mask-low', '2'], /--mask-low .* the ratio itself/],
+    [
+      ['--audit-require-draws', '--audit-selection-share', '0'],
+      /--audit-require-draws .* --audit-selection-share 0 looks at no group; raise it/,
+    ],
     [['--loss', 'ppo', '--clip-low', '1.5'], /must be above --clip-low, which is 1.5/],
     [['--eval-problems', '9', '--test-size', '8'], /is "9": --test-size holds out 8; give --eval/],
     [

@@ -120,13 +120,15 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert(!fleet.failed.aborted);
   });
 
-  it('a fleet fails with the end of the log if a required member ends', async () => {
+  it('a fleet fails with the end of the log if a process ends that nothing starts again', async () => {
     const program = `console.log(JSON.stringify({ level: 60, time: '2026-11-21T01:02:03.000Z', msg: 'crashed', err: { stack: 'Error: boom' } })); process.exit(1);`;
-    void fleet.start(member('backend', program, { whenItEnds: 'fails the run' }));
+    const command = { file: process.execPath, args: ['--eval', program] };
+    const server = new ManagedProcess(command, fleet.logPath('server'));
+    fleet.adopt('server', server, { stopRank: 1, stopGraceMs: 0 });
     const { message, exitCode } = await failure();
     assert.match(
       message,
-      /^backend ended with code 1; the end of .*backend\.log:\n {2}\| 01:02:03 fatal crashed\n {2}\| Error: boom$/,
+      /^server ended with code 1; the end of .*server\.log:\n {2}\| 01:02:03 fatal crashed\n {2}\| Error: boom$/,
     );
     assert.equal(exitCode, 1);
   });

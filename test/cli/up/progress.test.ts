@@ -68,7 +68,7 @@ describe('the status line', () => {
   it('the status line counts only the time in which the run was up, after a resume and after a crash', () => {
     const hour = 3_600_000;
     const resumed = after(three, hour);
-    assert.equal(statusText(resumed, {}, hour + 5_000), 'waiting for step 4, 5 s so far');
+    assert.equal(statusText(resumed, {}, hour + 5_000), 'waiting for the next step, 5 s so far');
     const oneMore = withEvent(resumed, step(4, hour + 20_000, metrics));
     const goal = { maxSteps: 9, maxMinutes: 2 };
     assert.match(

@@ -181,6 +181,12 @@ describe('the flags of npm start', () => {
     const evals = complaint(['--eval-problems=0', '--eval-actors=2']);
     assert.match(evals, /--eval-actors .* is "2": --eval-problems 0 gives them nothing/);
     load(['--eval-problems=0', '--eval-actors=0', '--dashboard-port=8080']);
+    const late = complaint(['--max-steps=30', '--warmup-steps=31']);
+    assert.match(
+      late,
+      /--warmup-steps .* never reach its peak within --max-steps 30; choose fewer/,
+    );
+    load(['--max-steps=30', '--warmup-steps=30']);
     const streak = complaint(['--zero-variance=train', '--stop-zero-variance=50']);
     assert.match(streak, /--stop-zero-variance .* is "50": --zero-variance train skips no group/);
     load(['--zero-variance=train', '--stop-zero-variance=0']);

@@ -193,6 +193,16 @@ describe('the replay of a group from the random numbers of its ticket', () => {
     }
   });
 
+  it('draws by the ticket are required of actors even if the backend gives no probabilities', async () => {
+    const { audit, convicted } = auditing({ requireDraws: true });
+    const certificate: Certificate = { ...onnx, engine: 'vLLM 0.32' };
+    for (let seed = 0; seed < 2; seed++) {
+      await audit.examine(groupOf(seed, { certificate }), () => Promise.resolve(undefined));
+      await audit.examine(groupOf(seed, { actor: 'b' }), () => Promise.resolve(undefined));
+    }
+    assert.deepEqual(convicted, [['a', 'replay', 2]]);
+  });
+
   it('no actor is convicted when the backend fails, lacks the version or gives no finite logprobs', async () => {
     const { audit, convicted } = auditing();
     const broken = (_: number, text: Int32Array) => {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Checkpointer } from '../../../learner/checkpoints/checkpointer.js';
+import { Meter } from '../../../learner/cost/meter.js';
+import { TokenAccount } from '../../../learner/cost/token-account.js';
 import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { PermanentError } from '../../../shared/base/errors.js';
@@ -26,6 +28,7 @@ function bench(
   stateOnDisk?: string,
 ) {
   const ledger: Checkpoint[] = [];
+  const meter = new Meter(() => 0);
   const checkpointer = new Checkpointer({
     checkpoints: {
       stateOnDisk,
@@ -36,6 +39,7 @@ function bench(
     ticketKey: newTicketKey(),
     usualHoldSeconds: () => 1.5,
     unacked: new UnackedGroups(),
+    meter,
     idle: new IdleClock(() => 0),
     restored: undefined,
     states,
@@ -46,7 +50,7 @@ function bench(
     checkpointer
       .save(step)
       .write({ step, version: step, progress: 0, table, rewinds: [], messages: [] });
-  return { ledger, save, checkpointer };
+  return { ledger, save, checkpointer, meter };
 }
 
 const listed = ({ states }: Checkpoint) => states?.map(({ step }) => step);
@@ -85,6 +89,7 @@ describe('the checkpointer', () => {
       ticketKey: newTicketKey(),
       usualHoldSeconds: () => undefined,
       unacked,
+      meter: new Meter(() => 0),
       idle: new IdleClock(() => 0),
       restored: { step: 4, path: 'tinker://run/weights/old' },
       states,
@@ -196,6 +201,18 @@ describe('the state of the best evaluation', () => {
       [2, 0.7],
     ]);
     assert.deepEqual({ ...ledger.at(-1)!, states: [] }, { ...before, states: [] });
+  });
+
+  it('with a score the ledger gets what the evaluation has used, though no step follows', async () => {
+    const { ledger, checkpointer, meter } = bench(deleting);
+    const usage = { tokens: new TokenAccount().totals, counted: [], meter: meter.totals };
+    await checkpointer
+      .save(1)
+      .write({ step: 1, version: 1, progress: 0, table, rewinds: [], usage, messages: [] });
+    meter.evaluated(20, 7);
+    await checkpointer.scored(1, 0.7);
+    const { evaluated, evaluatedPrompts } = ledger.at(-1)!.usage!.meter;
+    assert.deepEqual([evaluated, evaluatedPrompts], [20, 7]);
   });
 
   it('a score that is known before its checkpoint is written is listed with the state', async () => {

@@ -41,7 +41,7 @@ describe('metricsJournal', () => {
   it('metrics.jsonl keeps steps whose events are lost', async () => {
     const before = await open([], 0);
     for (const step of [1, 2, 3, 4]) await before.append(event(step));
-    await open([event(3), event(4)], 4);
+    await open([event(2), event(4)], 4);
     assert.deepEqual(await stepsIn('metrics.jsonl'), [1, 2, 3, 4]);
     await assert.rejects(readFile(join(folder, 'metrics.undone.jsonl')), { code: 'ENOENT' });
   });
@@ -78,6 +78,26 @@ describe('metricsJournal', () => {
     await writeFile(join(folder, 'metrics.jsonl'), '{"step":1,"version":1}\n{"step":2,"ver');
     await open([event(2)], 2);
     assert.deepEqual(await stepsIn('metrics.jsonl'), [1, 2]);
+  });
+
+  it('metrics.jsonl keeps a line whose text has a line break of Unicode', async () => {
+    const line = JSON.stringify({ step: 1, version: 1, time: 'then', note: 'a\u2028b' });
+    await writeFile(join(folder, 'metrics.jsonl'), `${line}\n`);
+    await open([event(2)], 2);
+    const text = await readFile(join(folder, 'metrics.jsonl'), 'utf8');
+    assert.equal(text.split('\n')[0], line);
+    assert.deepEqual(await stepsIn('metrics.jsonl'), [1, 2]);
+  });
+
+  it('metrics.jsonl has all lines if they are written in several pieces', async () => {
+    const note = 'x'.repeat(700_000);
+    const before = [1, 2, 3].map((step) =>
+      JSON.stringify({ step, version: step, time: 't', note }),
+    );
+    await writeFile(join(folder, 'metrics.jsonl'), `${before.join('\n')}\n`);
+    const journal = await open([event(4)], 4);
+    await journal.append(event(5));
+    assert.deepEqual(await stepsIn('metrics.jsonl'), [1, 2, 3, 4, 5]);
   });
 
   it('a learner that another one has replaced cannot write metrics.jsonl', async () => {

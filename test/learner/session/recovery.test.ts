@@ -4,6 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { pino } from 'pino';
 import { register } from 'prom-client';
 import {
+  patienceOf,
   type RecoveryOptions,
   type SessionBody,
   withRecovery,
@@ -73,6 +74,15 @@ describe('a request that the backend refuses', () => {
   it('a refused request is reported as lost leadership if another learner leads', async () => {
     const caught = await refusedRequest(false);
     assert.equal(String(caught), 'Error: another learner leads run r now');
+  });
+});
+
+describe('the time that a session waits for its backend', () => {
+  it('a session after a failure waits ten minutes, or as long as the first one if that is longer', () => {
+    assert.deepEqual(
+      [patienceOf(0, 30), patienceOf(1, 30), patienceOf(0, 3_600), patienceOf(5, 3_600)],
+      [30, 600, 3_600, 3_600],
+    );
   });
 });
 

@@ -139,6 +139,20 @@ describe('the batches of a run on examples', () => {
     assert.equal(stepsOf(plan).length, 10);
   });
 
+  it('the steps left are estimated from a thousand of many examples, of which some are left out', () => {
+    const sizes = Array.from({ length: 40_000 }, (_, i) => (i % 10 === 0 ? 0 : 20 + (i % 37)));
+    let asked = 0;
+    const all = examplesOf(sizes);
+    const examples = { ...all, at: (index: number) => (asked++, all.at(index)) };
+    const batch = { by: 'tokens', size: 1_000 } as const;
+    const plan = new BatchPlan({ examples, batch, epochs: 2, seed: 0 });
+    const estimate = plan.stepsFrom(0);
+    assert(asked <= 1_024, `${asked}`);
+    const exact = stepsOf(plan).length;
+    assert(Math.abs(estimate / exact - 1) < 0.03, `${estimate} of ${exact}`);
+    assert(Math.abs(plan.stepsFrom(40_000) / exact - 0.5) < 0.02);
+  });
+
   it('a run ends where all other problems are left out', () => {
     const examples = examplesOf([1, 0]);
     const batch = { by: 'examples', size: 1 } as const;

@@ -105,8 +105,9 @@ describe('training, judged with a patience of 2 steps', () => {
     const steps = [
       [9, 0.5],
       [9, 0],
+      [9, -0.5],
     ] as const;
-    assert.deepEqual(states(steps, none), ['healthy', 'healthy']);
+    assert.deepEqual(states(steps, none), ['healthy', 'healthy', 'healthy']);
   });
 });
 
@@ -127,6 +128,8 @@ describe('groups without variance', () => {
 
   it('groups without variance are not a collapse before the first step, nor when the check is off', () => {
     assert(!isCollapse(healthAtStart, 0, limits));
-    assert(!isCollapse(after(0.6, 0.6), 0, { ...limits, minRewardShare: 0 }));
+    for (const reward of [0, -1]) {
+      assert(!isCollapse(after(0.6, 0.6), reward, { ...limits, minRewardShare: 0 }));
+    }
   });
 });
