@@ -240,11 +240,17 @@ function actorNames({ actors, evalActors, actorsNamed = 'actor' }: ActorNaming) 
   };
 }
 
-/** The learner, which trains what `settings` say. */
+/**
+ * The learner, which trains what `settings` say.
+ *
+ * @param trainedSeconds how long earlier learners of this start have trained, which leaves the next one less of
+ *   `--max-minutes`: it counts only its own time.
+ */
 export function learnerMember(
   config: UpConfig,
   places: RunPlaces,
   settings: UpRequest['settings'],
+  trainedSeconds: () => number = () => 0,
 ): Member {
   const stopPatienceSeconds = Number(settings['stopPatienceSeconds'] ?? usualStopPatienceSeconds);
   return {
@@ -252,30 +258,44 @@ export function learnerMember(
     whenItEnds: 'finishes',
     stopRank: stopRanks.learner,
     stopGraceMs: 1_000 * stopPatienceSeconds + closingMs,
-    command: serviceCommand('learner', {
-      flags: {
-        run: places.run,
-        name: learnerName(places.runFolder),
-        'run-dir': places.runFolder,
-        'backend-url': places.backend.url,
-        // Our own backend is started at the same time.
-        ...(config.backendUrl === undefined && {
-          'start-patience-seconds': String(config.readySeconds),
+    command: () =>
+      serviceCommand('learner', {
+        flags: {
+          run: places.run,
+          name: learnerName(places.runFolder),
+          'run-dir': places.runFolder,
+          'backend-url': places.backend.url,
+          // Our own backend is started at the same time.
+          ...(config.backendUrl === undefined && {
+            'start-patience-seconds': String(config.readySeconds),
+          }),
+          ...(config.backendUrl === undefined &&
+            settings['trainerClass'] === undefined && { 'trainer-class': 'fp32' }),
+          // No other actors are expected; one that joins all the same asks.
+          ...(config.sampler === 'tinker' &&
+            settings['publishAdapters'] === undefined && { 'publish-adapters': 'asked' }),
+          ...modelFlags(config),
+        },
+        more: asFlags({
+          ...settings,
+          ...timeLeft(settings, trainedSeconds()),
+          stopPatienceSeconds,
         }),
-        ...(config.backendUrl === undefined &&
-          settings['trainerClass'] === undefined && { 'trainer-class': 'fp32' }),
-        // No other actors are expected; one that joins all the same asks.
-        ...(config.sampler === 'tinker' &&
-          settings['publishAdapters'] === undefined && { 'publish-adapters': 'asked' }),
-        ...modelFlags(config),
-      },
-      more: asFlags({ ...settings, stopPatienceSeconds }),
-      env: {
-        ...natsEnvironment('learner', places.nats, { role: 'learner' }),
-        LEARNER_API_KEY: places.backend.apiKey,
-      },
-    }),
+        env: {
+          ...natsEnvironment('learner', places.nats, { role: 'learner' }),
+          LEARNER_API_KEY: places.backend.apiKey,
+        },
+      })(),
   };
+}
+
+function timeLeft(
+  { maxMinutes }: UpRequest['settings'],
+  trainedSeconds: number,
+): { maxMinutes?: number } {
+  if (maxMinutes === undefined || trainedSeconds === 0) return {};
+  const left = Number(maxMinutes) - trainedSeconds / 60;
+  return { maxMinutes: Math.max(0.001, Number(left.toFixed(3))) };
 }
 
 /**

@@ -250,10 +250,17 @@ const heldEveryMs = 60_000; // between notes that tickets are held, unless one w
 /**
  * Shows the run's events as they happen, until `signal` aborts. Of the history of a resumed run it shows only
  * what still applies: which actors are quarantined.
+ *
+ * @param onStep is called with the time of each new step, in seconds without evaluations.
  */
 export async function followRun(
   broker: { readonly events: Pick<Broker['events'], 'read'> },
-  { goal, screen, signal }: { goal: Goal; screen: Screen; signal: AbortSignal },
+  {
+    goal,
+    screen,
+    signal,
+    onStep,
+  }: { goal: Goal; screen: Screen; signal: AbortSignal; onStep?: (seconds: number) => void },
 ): Promise<void> {
   const since = Date.now();
   let progress = progressSince(since);
@@ -278,7 +285,9 @@ export async function followRun(
         heldAt = event.at;
         screen.note(heldText(event));
       }
-      if (event.kind === 'step') show();
+      if (event.kind !== 'step') continue;
+      onStep?.(event.metrics['seconds'] ?? 0);
+      show();
     }
   } finally {
     clearInterval(refresh);

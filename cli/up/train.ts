@@ -105,7 +105,8 @@ export async function train(options: TrainOptions): Promise<void> {
   };
 
   const workers = workersOf(options.request, places);
-  const learner = learnerMember(config, places, settings);
+  let trainedSeconds = 0;
+  const learner = learnerMember(config, places, settings, () => trainedSeconds);
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 
   const { dashboardPort: port, modelDir } = config;
@@ -131,7 +132,12 @@ export async function train(options: TrainOptions): Promise<void> {
       screen.note(`${names.length} services are ready`);
       await options.onReady?.();
     }),
-    followRun(broker, { goal: goalOf(settings), screen, signal }),
+    followRun(broker, {
+      goal: goalOf(settings),
+      screen,
+      signal,
+      onStep: (seconds) => (trainedSeconds += seconds),
+    }),
   ]);
   try {
     await Promise.race([finished, watching]);

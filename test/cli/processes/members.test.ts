@@ -199,6 +199,23 @@ describe('the actors of a run', () => {
     assert.deepEqual(await patience({ backendUrl: 'http://127.0.0.1:3' }), []);
   });
 
+  it('a learner that is started again has what is left of the time limit, and one without a limit has none', async () => {
+    const limits = async (settings: Record<string, unknown>, ...trained: number[]) => {
+      const seconds = [...trained];
+      const member = learnerMember(UpConfig.parse({}), places, settings, () => seconds.shift()!);
+      const found: string[] = [];
+      for (let start = 0; start < trained.length; start++) {
+        const { args } = await member.command();
+        found.push(...args.filter((word) => word.startsWith('--max-minutes')));
+      }
+      return found;
+    };
+    assert.deepEqual(await limits({ maxMinutes: 60 }, 0, 3_301, 3_700), [
+      ...['--max-minutes=60', '--max-minutes=4.983', '--max-minutes=0.001'],
+    ]);
+    assert.deepEqual(await limits({}, 0, 100), []);
+  });
+
   it('a stopped learner may take minutes to save, or as long as the run was started with, and is killed only later', async () => {
     const stopping = async (settings: Record<string, unknown>) => {
       const { command, stopGraceMs } = learnerMember(UpConfig.parse({}), places, settings);
