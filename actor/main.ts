@@ -118,6 +118,7 @@ function unreadiness(
 ): string | undefined {
   const trouble = broker.trouble ?? sampler.trouble;
   if (trouble !== undefined) return trouble;
-  if (policies.version !== undefined && policies.refused === undefined) return undefined;
+  const isUsable = policies.refused === undefined && !policies.isStuck;
+  if (policies.version !== undefined && isUsable) return undefined;
   return policies.whyNotLoaded ?? 'waiting for the first policy version';
 }

@@ -44,6 +44,9 @@ interface Held {
   uses: number;
 }
 
+/** About a quarter of a minute. */
+const failuresUntilStuck = 5;
+const longestRetryDelayMs = 30_000;
 const usualRetryDelayMs = 1_000;
 /** Number of unused versions that stay loaded: evaluations are pinned to recent versions. */
 const keptUnused = 2;
@@ -79,6 +82,7 @@ export class PolicyFollower {
   #awaitsAdapter = false;
   #mistrust = new AbortController(); // aborts while the sampler does not reproduce the newest canary
   #refused: ActorLease['refused'];
+  #failures = 0; // attempts in a row that could not load the newest version
 
   constructor(private readonly options: PolicyFollowerOptions) {}
 
@@ -100,6 +104,16 @@ export class PolicyFollower {
   /** Whether it waits for an adapter that the learner publishes once it sees this actor's lease. */
   get awaitsAdapter(): boolean {
     return this.#awaitsAdapter;
+  }
+
+  /** Whether the newest version could not be loaded several times in a row. */
+  get isStuck(): boolean {
+    return this.#failures >= failuresUntilStuck;
+  }
+
+  /** Waits for the first version, and while newer ones cannot be loaded: tickets would only wait here. */
+  async loadable(signal: AbortSignal): Promise<void> {
+    while (this.#newestLoaded === undefined || this.isStuck) await this.#change(signal);
   }
 
   /** Waits while the sampler fails the newest canary. Resolves with a signal that aborts when it fails one, or once `signal` aborts. */
@@ -235,8 +249,11 @@ export class PolicyFollower {
           await Promise.race([this.#change(signal), sleep(refusedDelayMs, undefined, { signal })]);
           continue;
         }
+        this.#failures += 1;
+        this.#whyNotLoaded = `policy version ${manifest.version} is not loaded: ${errorText(err)}`;
         log.warn({ err, version: manifest.version }, 'policy not loaded, retrying');
-        await sleep(retryDelayMs, undefined, { signal });
+        const delayMs = Math.min(retryDelayMs * 2 ** (this.#failures - 1), longestRetryDelayMs);
+        await sleep(delayMs, undefined, { signal });
       }
     }
   }
@@ -250,6 +267,7 @@ export class PolicyFollower {
       held.manifest = manifest;
     }
     this.#newestLoaded = manifest;
+    this.#failures = 0;
     this.#whyNotLoaded = undefined;
     this.#awaitsAdapter = false;
     this.#refused = undefined;

@@ -61,6 +61,9 @@ export async function sampleWhileTrusted(
   }
 }
 
+/** Longer than a request for messages waits. */
+const outageDelayMs = 10_000;
+
 /**
  * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged after
  * its group is stored; if this actor stops before, another actor takes the ticket. A ticket whose group
@@ -71,7 +74,7 @@ export async function sampleTickets(
   options: SampleTicketsOptions,
   signal: AbortSignal,
 ): Promise<void> {
-  const { broker, actor, sampler, activity, log, onGroup } = options;
+  const { broker, actor, sampler, policies, activity, log, onGroup } = options;
   const subject = broker.names.subjects.rollouts(actor);
   const { limit } = sampler; // the splits share this limit, and each may lease that many tickets
   const refusal = new AbortController(); // its reason: what the user must fix before any ticket works
@@ -85,9 +88,17 @@ export async function sampleTickets(
         ready: async (waiting, lane) => {
           await limit.above(lane, waiting);
           await sampler.ready(waiting);
+          await policies.loadable(waiting);
         },
       },
-      async ({ value: ticket, deliveryCount, trace }) => {
+      async (delivery) => {
+        const { value: ticket, deliveryCount, trace } = delivery;
+        // It was asked for before the outage. Until it comes again, no such request of this actor is pending any more; at once
+        // it would come to another lane of this actor, and again, until its tries are used up.
+        if (sampler.trouble !== undefined) {
+          delivery.nak(outageDelayMs);
+          return;
+        }
         try {
           const group = await sampleTicket(ticket, options, ending);
           using _publishing = activity.enter('publish');

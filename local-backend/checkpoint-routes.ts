@@ -65,7 +65,9 @@ export function checkpointRoutes(
       handle({ params: [run], query }) {
         // Throws 404 for an unknown run; a known run may have no checkpoints.
         const { training_run_id: id } = describeRun(run!, runs, store);
-        return listCheckpoints(store.list(id), readPage(query, 100));
+        const all = store.list(id);
+        // All of them by default: the SDK reads only one page, and the newest are last.
+        return listCheckpoints(all, readPage(query, Math.max(1, all.length)));
       },
     },
     {

@@ -91,7 +91,8 @@ export class TrainingOperations {
     return this.#customLosses.getOrCreate(`${session.id}/${seqId}`, () => {
       if (session.customLosses.size >= maxCustomLosses) {
         throw badRequest(
-          `the session has ${maxCustomLosses} custom losses, the most that it may have`,
+          `the session has ${maxCustomLosses} custom losses, the most that it may have; a loss that captures another number is another ` +
+            'loss, so give what changes as an input of rank 0, or begin another session',
         );
       }
       const create = (): OperationResult => {
@@ -282,9 +283,9 @@ type SaveRequest = Pick<
   'path' | 'user_metadata' | 'ttl_seconds'
 >;
 
-/** Everything that distinguishes two operations. */
+/** Everything that distinguishes two operations. The SDK counts `sampling_session_seq_id` up for each attempt to send one. */
 function contentOf(request: object): string[] {
-  return [JSON.stringify({ ...request, seq_id: undefined })];
+  return [JSON.stringify({ ...request, seq_id: undefined, sampling_session_seq_id: undefined })];
 }
 
 function json(value: Readonly<Record<string, unknown>>): OperationResult {

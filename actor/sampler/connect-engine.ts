@@ -7,7 +7,7 @@ import { linearModules } from '../../shared/model/parameters.js';
 import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
 import { type AdapterServer, type EngineNeed, unfit } from '../../shared/engine/adapter-server.js';
 import { serverOf } from '../../shared/engine/dialects.js';
-import { EngineDown } from '../../shared/engine/engine-http.js';
+import { EngineDown, EngineRefusal } from '../../shared/engine/engine-http.js';
 import { type EngineMetrics, unknownIn } from '../../shared/engine/engine-metrics.js';
 import {
   adapterName,
@@ -88,7 +88,7 @@ async function untilUp(
       await server.checkHealth(5_000, signal);
       return;
     } catch (error) {
-      if (!(error instanceof EngineDown)) throw error;
+      if (!(error instanceof EngineDown)) throw wrongServer(server, error);
       if (attempt === 0) log.warn({ reason: error.message }, 'waiting for the engine');
       waitingFor(`waiting for the engine: ${error.message}`);
       await sleep(retryMs, undefined, { signal });
@@ -206,9 +206,16 @@ async function orUnfit<T>(server: AdapterServer, work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
-    if (!(error instanceof PermanentError)) throw error;
+    if (!(error instanceof PermanentError)) throw wrongServer(server, error);
     throw unfit(`${server.product} at ${server.url}`, [error.message], error);
   }
+}
+
+/** What a server answers that lacks a route of its product, or a route below its root, with the remedy. Other errors as they are. */
+function wrongServer(server: AdapterServer, error: unknown): unknown {
+  if (!(error instanceof EngineRefusal) || ![404, 405].includes(error.status)) return error;
+  const remedy = `is it a ${server.product} server (--sampler), and is --engine-url its root, without /v1?`;
+  return unfit(`${server.product} at ${server.url}`, [`${error.message}: ${remedy}`], error);
 }
 
 /** An adapter that changes nothing: B is zero. */

@@ -44,8 +44,10 @@ export function endAtStop(
 ): SampledRollout {
   const end = rollout.tokens.findIndex((token) => stopTokenIds.includes(token));
   const tokens = end === -1 ? rollout.tokens : rollout.tokens.subarray(0, end + 1);
-  const length = lengthAtStop(tokens, decode, stopStrings) ?? tokens.length;
-  if (length === rollout.tokens.length) return rollout;
+  const stop = lengthAtStop(tokens, decode, stopStrings);
+  if (end === -1 && stop === undefined) return rollout;
+  // Also where nothing is cut off: a server whose call ends with that token names the length of the call as the reason.
+  const length = stop ?? tokens.length;
   return {
     tokens: rollout.tokens.slice(0, length),
     behaviorLogprobs: rollout.behaviorLogprobs.slice(0, length),

@@ -16,6 +16,9 @@ const comparison = (isTrue: (a: number, b: number) => boolean): Operation => ({
   run: ([a, b]) => elementwise('bool', [tensor(a), tensor(b)], (x, y) => Number(isTrue(x, y))),
 });
 
+/** Of two masks, `add`, `mul`, `maximum` and `minimum` make another mask, as torch does: `or`, `and`, `or` and `and`. */
+const same = (type: ElementType) => type;
+
 const arithmetic = (
   value: (a: number, b: number) => number,
   byA: (a: number, b: number) => number,
@@ -25,7 +28,9 @@ const arithmetic = (
   parameters: ['input', 'other'],
   run([a, b]) {
     const [x, y] = [tensor(a), tensor(b)];
-    return elementwise(typeOf(promoted(x.type, y.type)), [x, y], value, [byA, byB]);
+    const type = typeOf(promoted(x.type, y.type));
+    const isTrue = (p: number, q: number) => Number(value(p, q) !== 0);
+    return elementwise(type, [x, y], type === 'bool' ? isTrue : value, [byA, byB]);
   },
 });
 
@@ -49,6 +54,7 @@ export const add = arithmetic(
   (a, b) => a + b,
   () => 1,
   () => 1,
+  same,
 );
 export const sub = arithmetic(
   (a, b) => a - b,
@@ -59,6 +65,7 @@ export const mul = arithmetic(
   (a, b) => a * b,
   (_, b) => b,
   (a) => a,
+  same,
 );
 export const div = arithmetic(
   (a, b) => a / b,
@@ -69,8 +76,8 @@ export const div = arithmetic(
 export const exp = unary(Math.exp, Math.exp);
 export const log = unary(Math.log, (x) => 1 / x);
 export const sqrt = unary(Math.sqrt, (x) => 0.5 / Math.sqrt(x));
-export const maximum = arithmetic(Math.max, share, (a, b) => share(b, a));
-export const minimum = arithmetic(Math.min, (a, b) => share(b, a), share);
+export const maximum = arithmetic(Math.max, share, (a, b) => share(b, a), same);
+export const minimum = arithmetic(Math.min, (a, b) => share(b, a), share, same);
 
 const logSigmoid = unary(
   (x) => -softplus(-x),

@@ -103,6 +103,30 @@ describe('following the policy', () => {
     assert.equal(attempts, 3);
   });
 
+  it('tickets wait for the first version, and while newer ones cannot be loaded five times in a row', async () => {
+    let isFull = false;
+    const { policies, publish } = followed(() =>
+      isFull ? Promise.reject(new Error('no space left')) : Promise.resolve(),
+    );
+    const first = policies.loadable(never);
+    publish(0);
+    await first;
+    isFull = true;
+    publish(1);
+    await until(() => policies.isStuck);
+    assert.equal(policies.whyNotLoaded, 'policy version 1 is not loaded: no space left');
+    let isOpen = false;
+    const waiting = policies.loadable(never).then(() => (isOpen = true));
+    await new Promise(setImmediate);
+    assert(!isOpen);
+    isFull = false;
+    await waiting;
+    assert.deepEqual(
+      [policies.version, policies.isStuck, policies.whyNotLoaded],
+      [1, false, undefined],
+    );
+  });
+
   it('the follower loads a version again when it is published with a new session', async () => {
     const { policies, publish, republish, calls } = followed();
     publish(0);

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { Activity } from '../../actor/activity.js';
 import { CanaryCheck } from '../../actor/canary-check.js';
 import { EarlyCancel } from '../../actor/early-cancel.js';
@@ -36,7 +37,7 @@ describe('the versions of an actor that samples one group at a time', { timeout:
   });
 
   /** An actor of a run of its own, whose groups end when the test says so. */
-  async function start(run: string, scope: TaskScope) {
+  async function start(run: string, scope: TaskScope, over: Partial<Sampler> = {}) {
     const broker = await brokerOn(server, { run });
     brokers.push(broker);
     await broker.ensureRun({ trainTickets: 8, evalTickets: 8 });
@@ -60,6 +61,7 @@ describe('the versions of an actor that samples one group at a time', { timeout:
       },
       [Symbol.asyncDispose]: nothing,
     };
+    Object.defineProperties(sampler, Object.getOwnPropertyDescriptors(over));
     const task = openTask(runConfig().task);
     const dataset = await task.load();
     const encode = () => Int32Array.of(1, 2);
@@ -101,6 +103,22 @@ describe('the versions of an actor that samples one group at a time', { timeout:
       },
     };
   }
+
+  it('a ticket that was asked for before the engine failed is given back, and not tried', async () => {
+    await using scope = new TaskScope();
+    const asked = gate();
+    const { publish, issue, drawings } = await start('outage', scope, {
+      get trouble() {
+        asked.open();
+        return 'no engine answers';
+      },
+    });
+    await publish(0);
+    await issue(0);
+    await asked.opened;
+    await setImmediate();
+    assert.equal(drawings.length, 0);
+  });
 
   it('a ticket that waits for its turn begins with the version that is then the newest', async () => {
     await using scope = new TaskScope();

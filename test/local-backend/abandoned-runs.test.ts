@@ -107,6 +107,10 @@ describe('a session that its client finishes', () => {
     const run = await wire.createModel(session);
     const saving = { model_id: run, sampling_session_seq_id: 0, seq_id: 1 };
     const saved = await wire.result(await wire.post('save_weights_for_sampler', saving));
+    // As the SDK sends it again after a lost answer.
+    const again = { ...saving, sampling_session_seq_id: 1 };
+    const resent = await wire.result(await wire.post('save_weights_for_sampler', again));
+    assert.deepEqual(resent, saved);
     const finish = () =>
       wire.tryPost(`sessions/${session}/finish`, { reason: { type: 'success' }, detail: null });
     const status = async (path: string) => (await wire.fetch(`/api/v1/${path}`)).status;

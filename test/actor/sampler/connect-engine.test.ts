@@ -111,6 +111,14 @@ describe('what is checked of an engine at the start', () => {
     assert.match(await refusal('vllm', { apiKey: 'engine-key' }), /ACTOR_ENGINE_API_KEY/);
   });
 
+  it('an address that is not the root of a server of this product is refused, with what to check', async () => {
+    await using twin = await VllmTwin.start();
+    await assert.rejects(
+      openEngine([`${twin.url}/v1`]),
+      /UserError: .*\/v1 .* is it a vLLM server \(--sampler\), and is --engine-url its root, without \/v1\?/s,
+    );
+  });
+
   it('the smallest of several engines decides the slots and the context', async () => {
     await using large = await VllmTwin.start({ slots: 9, maxContext: 100 });
     await using small = await VllmTwin.start({ slots: 7, maxContext: 50 });

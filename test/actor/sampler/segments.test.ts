@@ -52,6 +52,11 @@ describe('sampling in segments', () => {
       [[4, 9], 2, [[0, 2]], 'stop'],
     );
     assert.equal(endAtStop(whole, String, { stopTokenIds: [] }), whole);
+    const last = rollout(2, { tokens: Int32Array.of(4, 9), stopReason: 'length' });
+    assert.deepEqual(endAtStop(last, String, { stopTokenIds: [9] }), {
+      ...last,
+      stopReason: 'stop',
+    });
   });
 
   it('segments by several versions are joined into one rollout', () => {

@@ -194,6 +194,20 @@ describe('a custom loss', () => {
     );
   });
 
+  it('the product of two masks is a mask, their sum is true where either is, and a mask with a number is a number', () => {
+    const masks = (trace: Trace, x: Ref) =>
+      [trace.call('operator.gt', x, -1), trace.call('operator.lt', x, -0.5)] as const;
+    const both = (trace: Trace, x: Ref) =>
+      trace.call('operator.getitem', x, trace.call('operator.mul', ...masks(trace, x)));
+    assert.deepEqual([...evaluate(both).gradient], [0, 0, 1, 0]);
+    const either = (trace: Trace, x: Ref) =>
+      trace.call('operator.mul', trace.call('operator.add', ...masks(trace, x)), x);
+    assert.deepEqual([...evaluate(either).gradient], [1, 1, 1, 1]);
+    const twice = (trace: Trace, x: Ref) =>
+      trace.call('operator.mul', trace.call('operator.mul', masks(trace, x)[0], 2), x);
+    assert.deepEqual([...evaluate(twice).gradient], [2, 0, 2, 0]);
+  });
+
   it('an input of integers divides as integers do, and picks by its numbers', () => {
     const loss = tracedLoss(
       (trace, logprobs, places) => {
