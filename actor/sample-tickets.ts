@@ -93,8 +93,8 @@ export async function sampleTickets(
       },
       async (delivery) => {
         const { value: ticket, deliveryCount, trace } = delivery;
-        // It was asked for before the outage. Until it comes again, no such request of this actor is pending any more; at once
-        // it would come to another lane of this actor, and again, until its tries are used up.
+        // It was asked for before the outage. Without the delay the requests of this actor that are still pending would get it
+        // again and again, until its tries are used up.
         if (sampler.trouble !== undefined) {
           delivery.nak(outageDelayMs);
           return;

@@ -104,7 +104,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
       await up.says(new RegExp(`${name} (was killed by SIGKILL|ended with code 137); starting it`));
     }
     await up.trainsOn();
-    up.pidOf('cli.js learner', '--max-minutes=29.9'); // of 30, the second learner has what the first has left
+    up.pidOf('cli.js learner', '--max-minutes=29.'); // of 30, the second learner has what the first has left
     up.child.kill('SIGINT');
     assert.equal(await up.ended(), 130, up.err);
     assert.deepEqual(up.processes(), []);
