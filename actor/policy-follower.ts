@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Gauge, Histogram } from 'prom-client';
+import { Gauge } from 'prom-client';
 import type { PolicyStore } from '../shared/broker/policy-store.js';
 import { Changes } from '../shared/base/changes.js';
 import { errorText, PermanentError, UserError } from '../shared/base/errors.js';
@@ -8,15 +8,10 @@ import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import { isSamePolicy, type PolicyManifest, supersedes } from '../shared/wire/policy-manifest.js';
+import { AdoptionTimes } from './adoption-times.js';
 import type { CanaryCheck } from './canary-check.js';
 import { CanaryMissing, CanaryNotReproduced, countRefusal, refusalOf } from './sampler/refusal.js';
 import type { Sampler } from './sampler/sampler.js';
-
-/** The time from the publication of a version to its first token on this actor. */
-interface FirstToken {
-  readonly version: number;
-  readonly seconds: number;
-}
 
 /** A version that stays loaded until it is disposed of. */
 export interface Hold extends Disposable {
@@ -55,16 +50,6 @@ const policyVersion = new Gauge({
   name: 'rl_actor_policy_version',
   help: 'The newest policy version that this actor is ready to sample with.',
 });
-const adoptionSeconds = new Histogram({
-  name: 'rl_actor_policy_adoption_seconds',
-  help: 'Time from the publication of a policy version until the next token can use it.',
-  buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
-});
-const firstTokenSeconds = new Histogram({
-  name: 'rl_publish_to_first_token_seconds',
-  help: 'Time from the publication of a version to the first token that this actor draws with it or requests from the backend.',
-  buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
-});
 
 /**
  * Keeps the newest published policy loaded in the sampler, and an older one while a ticket is pinned
@@ -73,10 +58,8 @@ const firstTokenSeconds = new Histogram({
 export class PolicyFollower {
   readonly #held = new Map<number, Held>(); // the least recently used first
   readonly #changes = new Changes(); // notifies of changes of newestLoaded, newestPublished and refused
-  readonly #startedAt = Date.now();
+  readonly #times = new AdoptionTimes();
   #newestLoaded: PolicyManifest | undefined; // loaded
-  #newestDrawn = -1; // the newest version that drew a token here
-  #firstToken: FirstToken | undefined;
   #newestPublished: PolicyManifest | undefined; // published
   #whyNotLoaded: string | undefined;
   #awaitsAdapter = false;
@@ -125,17 +108,12 @@ export class PolicyFollower {
   /** Records that a token is drawn with this version; the first one measures the delay since publication. */
   onDraw(version: number): void {
     const manifest = this.#held.get(version)?.manifest;
-    if (manifest === undefined || version <= this.#newestDrawn) return;
-    this.#newestDrawn = version;
-    if (manifest.publishedAt < this.#startedAt) return;
-    const seconds = Math.max(0, Date.now() - manifest.publishedAt) / 1_000;
-    firstTokenSeconds.observe(seconds);
-    this.#firstToken = { version, seconds };
+    if (manifest !== undefined) this.#times.drawn(manifest);
   }
 
   /** The newest version that has drawn a token here, and the seconds from its publication to that token. */
-  get firstToken(): FirstToken | undefined {
-    return this.#firstToken;
+  get firstToken(): AdoptionTimes['firstToken'] {
+    return this.#times.firstToken;
   }
 
   /** The oldest version that must not be retired yet, or undefined before the first. */
@@ -273,9 +251,7 @@ export class PolicyFollower {
     this.#refused = undefined;
     if (this.#mistrust.signal.aborted) this.#mistrust = new AbortController();
     policyVersion.set(manifest.version);
-    const seconds = (Date.now() - manifest.publishedAt) / 1_000;
-    // A version published before this process started waited for the process, not for adoption.
-    if (manifest.publishedAt >= this.#startedAt) adoptionSeconds.observe(Math.max(0, seconds));
+    const seconds = this.#times.adopted(manifest);
     this.options.log.info({ version: manifest.version, seconds }, 'policy adopted');
     this.#changes.notify();
   }

@@ -18,8 +18,8 @@ import {
   stopRanks,
   workerMembers,
   type BackendPlace,
-  type NatsPlace,
 } from '../processes/members.js';
+import type { NatsPlace } from '../processes/service-command.js';
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
 import {

@@ -4,25 +4,17 @@ import { isAbsolute, join, resolve } from 'node:path';
 import { sha256 } from '../../shared/base/bytes.js';
 import type { Member } from './fleet.js';
 import type { Identity } from '../../shared/broker/permissions.js';
-import { environmentName } from '../../shared/service/config.js';
 import { freePort } from './free-port.js';
-import type { ServiceName } from '../services.js';
-import { accessWith, identitiesOf } from '../nats-server/keys.js';
+import { identitiesOf } from '../nats-server/keys.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import {
   batching,
   type OffPolicyBound,
   offPolicyFields,
 } from '../../shared/run/hyperparameters.js';
-import { offbeatProgram } from '../../shared/base/package-root.js';
 import { isEngine } from '../../shared/wire/actor-lease.js';
 import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
-
-/** A server, and the folder of the keys to it, if it requires any. */
-export interface NatsPlace {
-  readonly natsUrl: string;
-  readonly keyFolder: string | undefined;
-}
+import { natsEnvironment, type NatsPlace, serviceCommand } from './service-command.js';
 
 /** A Tinker server, and the keys to it. */
 export interface BackendPlace {
@@ -306,18 +298,6 @@ export function learnerName(runFolder: string): string {
   return `learner-${sha256(`${hostname()} ${resolve(runFolder)}`).slice(0, 8)}`;
 }
 
-/** By environment, since the URL of the user's own server may hold a password. */
-function natsEnvironment(
-  service: ServiceName,
-  { natsUrl, keyFolder }: NatsPlace,
-  identity: Identity,
-): Record<string, string> {
-  const settings: Record<string, string> = { natsUrl, ...accessWith(keyFolder, identity) };
-  return Object.fromEntries(
-    Object.entries(settings).map(([key, value]) => [environmentName(service, key), value]),
-  );
-}
-
 function modelFlags({
   modelDir,
   modelName,
@@ -325,35 +305,5 @@ function modelFlags({
   return {
     ...(modelDir !== undefined && { 'model-dir': modelDir }),
     ...(modelName !== undefined && { 'model-name': modelName }),
-  };
-}
-
-/** Keys are passed by environment, since every user can see flags in the process list. */
-function serviceCommand(
-  service: ServiceName,
-  {
-    flags,
-    more = [],
-    env = {},
-  }: {
-    flags: Readonly<Record<string, string>>;
-    more?: readonly string[];
-    env?: Readonly<Record<string, string>>;
-  },
-): Member['command'] {
-  return async () => {
-    const healthPort = await freePort();
-    const words = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`);
-    return {
-      file: process.execPath,
-      args: [
-        offbeatProgram,
-        service,
-        ...[...words, '--health-host=127.0.0.1', `--health-port=${healthPort}`],
-        ...more,
-      ],
-      env,
-      healthUrl: `http://127.0.0.1:${healthPort}`,
-    };
   };
 }

@@ -14,9 +14,9 @@ import {
   usualConcurrency,
   workerMembers,
   type BackendPlace,
-  type NatsPlace,
   type RunPlaces,
 } from '../processes/members.js';
+import type { NatsPlace } from '../processes/service-command.js';
 import { environmentName } from '../../shared/service/config.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
