@@ -1,4 +1,3 @@
-import type { Broker } from '../shared/broker/broker.js';
 import { connectBroker } from '../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../shared/service/config.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
@@ -13,7 +12,6 @@ import { ActorConfig } from './config.js';
 import { EarlyCancel } from './early-cancel.js';
 import { joinRun, requireAdoption } from './join-run.js';
 import { openSampler } from './sampler/open-sampler.js';
-import type { Sampler } from './sampler/sampler.js';
 import { CanaryCheck } from './canary-check.js';
 import { leaseOf, renewLease } from './lease.js';
 import { PolicyFollower } from './policy-follower.js';
@@ -70,7 +68,8 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
       expelled.abort();
     },
   });
-  missing = () => (expelled.signal.aborted ? quarantined : unreadiness(broker, sampler, policies));
+  missing = () =>
+    expelled.signal.aborted ? quarantined : (broker.trouble ?? sampler.trouble ?? policies.trouble);
 
   let groups = 0;
   const activity = measuredActivity(sampler.limit);
@@ -109,16 +108,3 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
 
 const quarantined =
   'the learner has quarantined this actor, because its logprobs are not those of the policy: check its model and release, and start it under another name';
-
-/** The reason why the actor cannot sample now; undefined when it can. */
-function unreadiness(
-  broker: Broker,
-  sampler: Sampler,
-  policies: PolicyFollower,
-): string | undefined {
-  const trouble = broker.trouble ?? sampler.trouble;
-  if (trouble !== undefined) return trouble;
-  const isUsable = policies.refused === undefined && !policies.isStuck;
-  if (policies.version !== undefined && isUsable) return undefined;
-  return policies.whyNotLoaded ?? 'waiting for the first policy version';
-}

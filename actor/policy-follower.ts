@@ -39,7 +39,7 @@ interface Held {
   uses: number;
 }
 
-/** About a quarter of a minute. */
+/** Reached after about 15 s of retries. */
 const failuresUntilStuck = 5;
 const longestRetryDelayMs = 30_000;
 const usualRetryDelayMs = 1_000;
@@ -94,6 +94,13 @@ export class PolicyFollower {
     return this.#failures >= failuresUntilStuck;
   }
 
+  /** Why no ticket is sampled here now; undefined if one may be. */
+  get trouble(): string | undefined {
+    const isUsable = this.#newestLoaded !== undefined && this.#refused === undefined;
+    if (isUsable && !this.isStuck) return undefined;
+    return this.#whyNotLoaded ?? 'waiting for the first policy version';
+  }
+
   /** Waits for the first version, and while newer ones cannot be loaded: tickets would only wait here. */
   async loadable(signal: AbortSignal): Promise<void> {
     while (this.#newestLoaded === undefined || this.isStuck) await this.#change(signal);
@@ -127,7 +134,7 @@ export class PolicyFollower {
   /**
    * Follows the published versions until `signal` aborts. A version that cannot be loaded is retried,
    * with a log line each time, until a newer one replaces it. Meanwhile the last good version stays in
-   * use, so damaged or non-finite weights, or a missing canary, stop only the tickets that ask for that version. A version whose canary the
+   * use, so damaged or non-finite weights, or a missing canary, stop only the tickets that ask for that version; after five failures in a row no ticket is leased. A version whose canary the
    * sampler does not reproduce is loaded again after a delay, and `trusted` waits meanwhile.
    *
    * @throws {UserError} if the sampler can never use what is published.
@@ -231,7 +238,8 @@ export class PolicyFollower {
         this.#whyNotLoaded = `policy version ${manifest.version} is not loaded: ${errorText(err)}`;
         log.warn({ err, version: manifest.version }, 'policy not loaded, retrying');
         const delayMs = Math.min(retryDelayMs * 2 ** (this.#failures - 1), longestRetryDelayMs);
-        await sleep(delayMs, undefined, { signal });
+        if (this.#newestPublished !== manifest) continue;
+        await Promise.race([this.#change(signal), sleep(delayMs, undefined, { signal })]);
       }
     }
   }

@@ -1,6 +1,7 @@
 import { Counter, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
+import { requestMs } from '../shared/broker/puller.js';
 import { UserError } from '../shared/base/errors.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
@@ -61,9 +62,6 @@ export async function sampleWhileTrusted(
   }
 }
 
-/** Longer than a request for messages waits. */
-const outageDelayMs = 10_000;
-
 /**
  * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged after
  * its group is stored; if this actor stops before, another actor takes the ticket. A ticket whose group
@@ -93,10 +91,10 @@ export async function sampleTickets(
       },
       async (delivery) => {
         const { value: ticket, deliveryCount, trace } = delivery;
-        // It was asked for before the outage. Without the delay the requests of this actor that are still pending would get it
-        // again and again, until its tries are used up.
+        // It was asked for before the outage. Other requests of this actor are still pending then, and would get it again and
+        // again until its tries are used up: so it comes back once they have ended.
         if (sampler.trouble !== undefined) {
-          delivery.nak(outageDelayMs);
+          delivery.nak(requestMs);
           return;
         }
         try {

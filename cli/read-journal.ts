@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../shared/base/errors.js';
 import { plainWords } from '../shared/base/plain-words.js';
+import { readLines } from '../shared/base/read-json.js';
 
 /** The files of a run's folder that get a line of JSON with every step or evaluation. */
 const journals = { 'metrics.jsonl': 'step', 'evals.jsonl': 'evaluation' } as const;
@@ -20,14 +20,13 @@ export async function readJournal<T>(
   unreadable: 'refuse' | 'skip' = 'refuse',
 ): Promise<T[]> {
   const path = join(folder, name);
-  const text = await readFile(path, 'utf8').catch((cause: unknown) => {
-    if (unreadable === 'skip') return '';
+  const lines = await wholeLines(path).catch((cause: unknown) => {
+    if (unreadable === 'skip') return [];
     throw new UserError(
       `cannot read ${path} (${errorText(cause)}); the learner of the run writes it when it starts`,
       { cause },
     );
   });
-  const lines = text.slice(0, text.lastIndexOf('\n') + 1).split('\n');
   return lines.flatMap((line, i) => {
     if (line === '') return [];
     try {
@@ -39,6 +38,13 @@ export async function readJournal<T>(
       });
     }
   });
+}
+
+/** The lines of a file that have their line break. */
+async function wholeLines(path: string): Promise<string[]> {
+  const lines: string[] = [];
+  for await (const line of readLines(path)) lines.push(line);
+  return lines.slice(0, -1);
 }
 
 /** A step that was trained, by its line of `metrics.jsonl` or its event. */

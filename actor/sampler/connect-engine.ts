@@ -211,7 +211,7 @@ async function orUnfit<T>(server: AdapterServer, work: Promise<T>): Promise<T> {
   }
 }
 
-/** What a server answers that lacks a route of its product, or a route below its root, with the remedy. Other errors as they are. */
+/** Turns a 404 or 405 into a refusal with a remedy; returns any other error unchanged. */
 function wrongServer(server: AdapterServer, error: unknown): unknown {
   if (!(error instanceof EngineRefusal) || ![404, 405].includes(error.status)) return error;
   const remedy = `is it a ${server.product} server (--sampler), and is --engine-url its root, without /v1?`;

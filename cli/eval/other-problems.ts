@@ -5,7 +5,7 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import { sourceOf } from '../../shared/tasks/data/data.js';
 import type { TaskProblem } from '../../shared/tasks/dataset.js';
 import { checkTask, openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
-import { countTrained, isOnFile } from '../trained-problems.js';
+import { countTrained } from '../trained-problems.js';
 
 const { dataset, datasetSeed, testSize, numbers, minNumber, maxNumber, minTarget, maxTarget } =
   TaskSettings.shape;
@@ -95,26 +95,13 @@ async function refuseTrained(
   chosen: readonly TaskProblem[],
   warn: (text: string) => void,
 ): Promise<void> {
-  const { run, from, supervised } = config;
-  if (isOnFile(config)) {
-    warn(`run ${run} was trained on ${supervised!.data}; nothing compares it with the problems`);
-  }
-  if (from !== undefined) {
-    warn(
-      `run ${run} started from ${from.run ?? from.path}; what that was trained on is not compared`,
-    );
-  }
-  const found = await countTrained(config, chosen).catch((error: unknown) => {
-    if (!(error instanceof UserError)) throw error;
-    warn(
-      `cannot check whether run ${run} was trained on the chosen problems: its own cannot be read here (${error.message})`,
-    );
-    return undefined;
-  });
-  if (found === undefined || found.trained === 0) return;
+  const run = `run ${config.run}`;
+  const { trained, heldOut, notCompared } = await countTrained(run, config, chosen);
+  for (const text of notCompared) warn(text);
+  if (trained === 0) return;
   throw new UserError(
-    `run ${run} was trained on ${found.trained} of the ${chosen.length} chosen problems, so they do not measure what it can do ` +
-      `on problems that it has not seen. It holds out ${found.heldOut} of its own problems, which are measured without flags that ` +
+    `${run} was trained on ${trained} of the ${chosen.length} chosen problems, so they do not measure what it can do ` +
+      `on problems that it has not seen. It holds out ${heldOut} of its own problems, which are measured without flags that ` +
       'choose others; or choose others that it was not trained on',
   );
 }

@@ -58,6 +58,7 @@ async function finishedOrigin(
 ): Promise<Origin | undefined> {
   const origin = await readOrigin(out);
   if (origin === undefined) return undefined;
+  await checkFiles(out, origin);
   const found = await compareWith(wanted, out, origin);
   if (found !== 'same') {
     const since = found === 'changed' ? ', which has changed since' : '';
@@ -65,7 +66,6 @@ async function finishedOrigin(
       `${out} is ${sourceText(origin.source)}${since}; name another --out, or delete it first`,
     );
   }
-  await checkFiles(out, origin);
   return origin;
 }
 

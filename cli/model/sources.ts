@@ -11,15 +11,7 @@ import { HubFailure, type Repository } from '../../shared/service/hub/hub.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 import { askForListing, HubFile, listingOf } from '../../shared/service/hub/listing.js';
 import { isModelFile, licensePattern, modelFiles, requireRoom } from './model-files.js';
-import {
-  checkFiles,
-  originFile,
-  originText,
-  readOrigin,
-  sizesOf,
-  sourceText,
-  type Origin,
-} from './origin.js';
+import { originFile, originText, readOrigin, sizesOf, sourceText, type Origin } from './origin.js';
 import type { ModelRequest } from './request.js';
 
 type Wanted<Kind> = Extract<ModelRequest['wanted'], { kind: Kind }>;
@@ -176,14 +168,11 @@ export async function compareWith(
 }
 
 /**
- * Whether a directory still has the files of its copy and no others. Only the contents of those written since are compared.
- *
- * @throws {UserError} if the copy is damaged.
+ * Whether a directory still has the files of its copy and no others. Only the contents of those written since are compared: a
+ * file of the same size that keeps an older date counts as unchanged.
  */
-async function isCopy(from: string, folder: string, origin: Origin): Promise<boolean> {
-  const { files } = origin;
-  await checkFiles(folder, origin);
-  const wanted = modelFiles(await readdir(from).catch(() => []), from);
+async function isCopy(from: string, folder: string, { files }: Origin): Promise<boolean> {
+  const wanted = modelFiles(await readdir(from), from);
   if (wanted.some((name) => files.every(({ path }) => path !== name))) return false;
   const copied = (await stat(join(folder, originFile))).mtimeMs;
   for (const { path, size } of files) {

@@ -71,22 +71,23 @@ export function backendMember(
     whenItEnds: 'restarts', // at the same port; the learner restores its run there
     stopRank: stopRanks.backend,
     stopGraceMs: graceMs,
-    command: serviceCommand('local-backend', {
-      flags: {
-        host: '127.0.0.1',
-        port: new URL(backend.url).port,
-        'checkpoint-dir': checkpointFolder,
-        ...(config.loraAlpha !== undefined && { 'lora-alpha': String(config.loraAlpha) }),
-        ...modelFlags(config),
-      },
-      env: {
-        ...memoryEnvironment(config),
-        LOCAL_BACKEND_API_KEY: backend.apiKey,
-        ...(backend.samplingApiKey !== undefined && {
-          LOCAL_BACKEND_SAMPLING_API_KEY: backend.samplingApiKey,
-        }),
-      },
-    }),
+    command: () =>
+      serviceCommand('local-backend', {
+        flags: {
+          host: '127.0.0.1',
+          port: new URL(backend.url).port,
+          'checkpoint-dir': checkpointFolder,
+          ...(config.loraAlpha !== undefined && { 'lora-alpha': String(config.loraAlpha) }),
+          ...modelFlags(config),
+        },
+        env: {
+          ...memoryEnvironment(config),
+          LOCAL_BACKEND_API_KEY: backend.apiKey,
+          ...(backend.samplingApiKey !== undefined && {
+            LOCAL_BACKEND_SAMPLING_API_KEY: backend.samplingApiKey,
+          }),
+        },
+      }),
   };
 }
 
@@ -125,45 +126,47 @@ export function workerMembers(
   const actor = (name: string, splits: 'both' | 'train' | 'eval'): Member => ({
     ...kind,
     name,
-    command: serviceCommand('actor', {
-      flags: {
-        run,
-        ...modelDir,
-        name,
-        splits,
-        sampler: config.sampler,
-        ...(samplesByBackend && { 'backend-url': backend.url }),
-        ...(config.engineUrl !== undefined && { 'engine-url': config.engineUrl }),
-        ...(samplesByBackend && config.backendUrl === undefined && { 'sampler-class': 'fp32' }),
-        ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
-        ...(adapterSources !== '' && { 'adapter-sources': adapterSources }),
-        ...(config.segmentTokens !== undefined && {
-          'segment-tokens': String(config.segmentTokens),
-        }),
-        ...(config.concurrency !== undefined && { concurrency: String(config.concurrency) }),
-      },
-      more: [
-        ...(config.inFlightUpdates === false ? ['--no-in-flight-updates'] : []),
-        ...(config.requireCanary === undefined
-          ? []
-          : asFlags({ requireCanary: config.requireCanary })),
-      ],
-      env: {
-        ...memoryEnvironment(config),
-        ...natsEnvironment('actor', nats, { role: 'actor', actor: name }),
-        ...(samplesByBackend && { ACTOR_API_KEY: backend.samplingApiKey ?? backend.apiKey }),
-      },
-    }),
+    command: () =>
+      serviceCommand('actor', {
+        flags: {
+          run,
+          ...modelDir,
+          name,
+          splits,
+          sampler: config.sampler,
+          ...(samplesByBackend && { 'backend-url': backend.url }),
+          ...(config.engineUrl !== undefined && { 'engine-url': config.engineUrl }),
+          ...(samplesByBackend && config.backendUrl === undefined && { 'sampler-class': 'fp32' }),
+          ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
+          ...(adapterSources !== '' && { 'adapter-sources': adapterSources }),
+          ...(config.segmentTokens !== undefined && {
+            'segment-tokens': String(config.segmentTokens),
+          }),
+          ...(config.concurrency !== undefined && { concurrency: String(config.concurrency) }),
+        },
+        more: [
+          ...(config.inFlightUpdates === false ? ['--no-in-flight-updates'] : []),
+          ...(config.requireCanary === undefined
+            ? []
+            : asFlags({ requireCanary: config.requireCanary })),
+        ],
+        env: {
+          ...memoryEnvironment(config),
+          ...natsEnvironment('actor', nats, { role: 'actor', actor: name }),
+          ...(samplesByBackend && { ACTOR_API_KEY: backend.samplingApiKey ?? backend.apiKey }),
+        },
+      }),
   });
   const splitOfAll = config.evalActors === 0 ? 'both' : 'train';
   const { forAll, forEvals } = actorNames(config);
   const rewards: Member = {
     ...kind,
     name: 'reward-service',
-    command: serviceCommand('reward-service', {
-      flags: { run, ...modelDir, name: 'reward-service' },
-      env: natsEnvironment('reward-service', nats, { role: 'reward' }),
-    }),
+    command: () =>
+      serviceCommand('reward-service', {
+        flags: { run, ...modelDir, name: 'reward-service' },
+        env: natsEnvironment('reward-service', nats, { role: 'reward' }),
+      }),
   };
   return [
     rewards,
@@ -277,10 +280,11 @@ export function learnerMember(
           ...natsEnvironment('learner', places.nats, { role: 'learner' }),
           LEARNER_API_KEY: places.backend.apiKey,
         },
-      })(),
+      }),
   };
 }
 
+/** Never less than a moment: a learner needs a limit above 0, and ends at once. */
 function timeLeft(
   { maxMinutes }: UpRequest['settings'],
   trainedSeconds: number,

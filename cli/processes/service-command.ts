@@ -24,8 +24,11 @@ export function natsEnvironment(
   );
 }
 
-/** Starts a service of this program, each time at another port of its health. Keys are passed by environment, since every user can see flags in the process list. */
-export function serviceCommand(
+/**
+ * The command of a service of this program, with a port of its own for its health. Keys are passed by environment, since
+ * every user can see flags in the process list.
+ */
+export async function serviceCommand(
   service: ServiceName,
   {
     flags,
@@ -36,20 +39,18 @@ export function serviceCommand(
     more?: readonly string[];
     env?: Readonly<Record<string, string>>;
   },
-): Member['command'] {
-  return async () => {
-    const healthPort = await freePort();
-    const words = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`);
-    return {
-      file: process.execPath,
-      args: [
-        offbeatProgram,
-        service,
-        ...[...words, '--health-host=127.0.0.1', `--health-port=${healthPort}`],
-        ...more,
-      ],
-      env,
-      healthUrl: `http://127.0.0.1:${healthPort}`,
-    };
+): ReturnType<Member['command']> {
+  const healthPort = await freePort();
+  const words = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`);
+  return {
+    file: process.execPath,
+    args: [
+      offbeatProgram,
+      service,
+      ...[...words, '--health-host=127.0.0.1', `--health-port=${healthPort}`],
+      ...more,
+    ],
+    env,
+    healthUrl: `http://127.0.0.1:${healthPort}`,
   };
 }

@@ -75,6 +75,7 @@ export function loadUpConfig(
     checkEffects(input, chosen, complain);
     checkRequest(learner, input, chosen, env, complain);
   });
+  // Read by hand, since what is parsed depends on it: with OFFBEAT_RESUME instead of the flag they count at a resume, too.
   const taken = argv.includes('--resume') ? {} : learnersOwn(env);
   const nameOf = (key: string) =>
     environmentName(upService, key) in taken

@@ -27,7 +27,7 @@ import { openTask, TaskSettings, taskSpec, type TaskSpec } from '../../shared/ta
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import type { TrainingExamples } from '../../shared/tasks/examples/training-examples.js';
 import { services, type ServiceName } from '../services.js';
-import { countTrained, isOnFile } from '../trained-problems.js';
+import { countTrained } from '../trained-problems.js';
 import { accessWith } from '../nats-server/keys.js';
 import { silentLogger } from '../processes/file-logger.js';
 import { checkDashboardPort } from '../processes/free-port.js';
@@ -94,31 +94,19 @@ export async function preflight(
   return { fitted, start };
 }
 
-/** Reports held-out problems that the run of `--from` was trained on. Generated ones never are: their numbers are held out from all runs. */
+/** Reports held-out problems that the run of `--from` was trained on, and what is not known of it. */
 async function reportTrained(
   { run, config }: StartingPoint,
   task: TaskSpec,
   { test }: Dataset,
   report: PreflightOptions['report'],
 ): Promise<void> {
-  if (isOnFile(config)) {
-    report(
-      `${run} was trained on ${config.supervised!.data}, which nothing compares with the held-out problems`,
-    );
-    return;
-  }
-  const isGenerated = [task, config.task].every(({ dataset }) => dataset.kind === 'generator');
-  if (config.task.name !== task.name || isGenerated) return;
-  const found = await countTrained(config, test).catch((error: unknown) => {
-    if (!(error instanceof UserError)) throw error;
-    report(
-      `cannot check whether ${run} was trained on held-out problems: its own cannot be read (${error.message})`,
-    );
-    return undefined;
-  });
-  if (found === undefined || found.trained === 0) return;
+  if (config.task.name !== task.name) return;
+  const { trained, notCompared } = await countTrained(run, config, test);
+  for (const text of notCompared) report(text);
+  if (trained === 0) return;
   report(
-    `${run} was trained on ${found.trained} of the ${test.length} held-out problems, so they do not measure what is new; ` +
+    `${run} was trained on ${trained} of the ${test.length} held-out problems, so they do not measure what is new; ` +
       'hold out the same ones as that run did (--test-size, --dataset-seed), or others',
   );
 }

@@ -19,12 +19,13 @@ interface Progress {
   readonly since: number; // when this start began, ms since the epoch: what is older is history
   readonly newest?: Step; // also of an earlier session
   readonly first?: Step; // of this session
+  readonly trainedSeconds: number; // in this session, evaluations excluded
   readonly recent: readonly Step[]; // of this session, oldest first, at most `recentSteps`
 }
 
 /** @param since when this start began, in ms since the epoch. */
 export function progressSince(since: number): Progress {
-  return { since, recent: [] };
+  return { since, trainedSeconds: 0, recent: [] };
 }
 
 /** Speeds are averages over this many steps, so that the line is calm and yet up to date. */
@@ -38,6 +39,7 @@ export function withEvent(progress: Progress, event: RunEvent): Progress {
     ...progress,
     newest: event,
     first: progress.first ?? event,
+    trainedSeconds: progress.trainedSeconds + (event.metrics['seconds'] ?? 0),
     recent: [...progress.recent, event].slice(-recentSteps),
   };
 }
@@ -140,7 +142,7 @@ export function statusText(
   now: number,
   columns = Infinity,
 ): string {
-  const { newest, first, recent, since } = progress;
+  const { newest, first, trainedSeconds, recent, since } = progress;
   if (newest === undefined || first === undefined) {
     // Not its number: steps after the checkpoint that the run continues from are trained again.
     const which = newest === undefined ? 'the first step' : 'the next step';
@@ -162,7 +164,7 @@ export function statusText(
       rank: 4,
     });
   }
-  const left = secondsLeft({ newest, first, recent }, goal, now);
+  const left = secondsLeft({ newest, trainedSeconds, recent }, goal, now);
   if (left !== undefined) parts.push({ text: `${formatSeconds(left)} left`, rank: 1 });
   return fitting(parts, columns);
 }
@@ -217,7 +219,11 @@ const shownMetrics: readonly {
 
 /** By the limit that comes first; the steps to come are taken to be as fast as the recent ones. */
 function secondsLeft(
-  { newest, first, recent }: { newest: Step; first: Step; recent: readonly Step[] },
+  {
+    newest,
+    trainedSeconds,
+    recent,
+  }: Pick<Progress, 'trainedSeconds' | 'recent'> & { newest: Step },
   goal: Goal,
   now: number,
 ): number | undefined {
@@ -233,8 +239,7 @@ function secondsLeft(
     limits.push((goal.epochs - late) * perEpoch - (now - newest.at) / 1_000);
   }
   if (goal.maxMinutes !== undefined) {
-    const trained = (now - first.at) / 1_000 + (first.metrics['seconds'] ?? 0);
-    limits.push(goal.maxMinutes * 60 - trained);
+    limits.push(goal.maxMinutes * 60 - trainedSeconds - (now - newest.at) / 1_000);
   }
   return limits.length === 0 ? undefined : Math.max(0, Math.min(...limits));
 }
@@ -251,7 +256,7 @@ const heldEveryMs = 60_000; // between notes that tickets are held, unless one w
  * Shows the run's events as they happen, until `signal` aborts. Of the history of a resumed run it shows only
  * what still applies: which actors are quarantined.
  *
- * @param onStep is called with the time of each new step, in seconds without evaluations.
+ * @param onTrained is called after each new step with the seconds that this session has trained.
  */
 export async function followRun(
   broker: { readonly events: Pick<Broker['events'], 'read'> },
@@ -259,8 +264,8 @@ export async function followRun(
     goal,
     screen,
     signal,
-    onStep,
-  }: { goal: Goal; screen: Screen; signal: AbortSignal; onStep?: (seconds: number) => void },
+    onTrained,
+  }: { goal: Goal; screen: Screen; signal: AbortSignal; onTrained?: (seconds: number) => void },
 ): Promise<void> {
   const since = Date.now();
   let progress = progressSince(since);
@@ -286,7 +291,7 @@ export async function followRun(
         screen.note(heldText(event));
       }
       if (event.kind !== 'step') continue;
-      onStep?.(event.metrics['seconds'] ?? 0);
+      onTrained?.(progress.trainedSeconds);
       show();
     }
   } finally {

@@ -62,7 +62,7 @@ export async function findStart(from: string, wanted: NewRun): Promise<StartingP
       `it trained ${config.model.name} with the digest ${config.model.digest}, and ${wanted.modelDir} has ${wanted.modelDigest}: name its model with --model-dir`,
     config.lora.rank !== wanted.loraRank &&
       `its adapter has rank ${config.lora.rank}, not ${wanted.loraRank}: add --lora-rank ${config.lora.rank}`,
-    // A server may have moved; one that has not got the weights refuses them.
+    // Two addresses may be the same server; another server does not have the weights and refuses them.
     (launcher.backendUrl === undefined) !== (wanted.backendUrl === undefined) &&
       placeComplaint(launcher.backendUrl),
   ];

@@ -136,7 +136,7 @@ export async function train(options: TrainOptions): Promise<void> {
       goal: goalOf(settings),
       screen,
       signal,
-      onStep: (seconds) => (trainedSeconds += seconds),
+      onTrained: (seconds) => (trainedSeconds = seconds),
     }),
   ]);
   try {

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { Correction, ExtraTerms } from '../../shared/rl/objective.js';
+import type { RatioBounds } from '../../shared/rl/off-policy.js';
 import {
   losses,
   LossName,
@@ -8,6 +9,7 @@ import {
   type LossSetting,
 } from '../../shared/rl/losses.js';
 import { advantages, offPolicyFields, settingsOf } from '../../shared/run/hyperparameters.js';
+import { kebab } from '../../shared/service/config.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
 import { type Duration, hasEnd } from './run-control.js';
 import type { Batches } from './training.js';
@@ -136,15 +138,23 @@ function checkLoss(settings: Objective, addIssue: AddIssue<Objective>): void {
     if (!(setting in losses[loss].settings) && settings[key] !== undefined)
       addIssue(key, `--loss ${loss} ${absence}; remove it`);
   }
-  const { low, high } = ratioBounds(loss, lossConfig(settings));
-  if (low >= high) addIssue('clipHigh', `it must be above --clip-low, which is ${low}`);
-  else if (low > 1) addIssue('clipLow', `${aboutRatio}; choose at most 1`);
-  else if (high < 1) addIssue('clipHigh', `${aboutRatio}; choose at least 1`);
+  const bounds = ratioBounds(loss, lossConfig(settings));
+  checkBounds(bounds, ['clipLow', 'clipHigh'], addIssue);
 }
 
-/** Bounds that leave out 1 act on every fresh token. */
-const aboutRatio =
-  'it bounds the ratio itself, which is 1 where nothing has changed: papers write 0.8 and 1.2 as 0.2';
+/** Bounds of a ratio, which is 1 where the policy has not changed: those that leave out 1 act on every fresh token. */
+function checkBounds(
+  { low, high }: RatioBounds,
+  [lowKey, highKey]: readonly ['clipLow', 'clipHigh'] | readonly ['maskLow', 'maskHigh'],
+  addIssue: AddIssue<Objective>,
+): void {
+  const what =
+    'it bounds the ratio itself, which is 1 for an unchanged policy: where a paper says ε = 0.2, give 0.8 and 1.2';
+  if (low >= high) {
+    addIssue(highKey, `it is ${high}, and must be above --${kebab(lowKey)}, which is ${low}`);
+  } else if (low > 1) addIssue(lowKey, what);
+  else if (high < 1) addIssue(highKey, what);
+}
 
 function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): void {
   const { loss, correction, mask } = settings;
@@ -160,16 +170,7 @@ function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): vo
       addIssue(key, 'there is no --mask; remove it');
   }
   const bounds = correctionOf(settings).mask;
-  if (bounds.kind !== 'none' && bounds.low >= bounds.high) {
-    addIssue(
-      'maskHigh',
-      `it is ${bounds.high}, and must be above --mask-low, which is ${bounds.low}`,
-    );
-  } else if (bounds.kind !== 'none' && bounds.low > 1) {
-    addIssue('maskLow', `${aboutRatio}; choose at most 1`);
-  } else if (bounds.kind !== 'none' && bounds.high < 1) {
-    addIssue('maskHigh', `${aboutRatio}; choose at least 1`);
-  }
+  if (bounds.kind !== 'none') checkBounds(bounds, ['maskLow', 'maskHigh'], addIssue);
 }
 
 /** Every setting of the loss, explicitly: the defaults of backends differ. */

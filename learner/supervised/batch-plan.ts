@@ -13,9 +13,9 @@ import type { FittedConfig } from '../config.js';
 import { batchOf } from '../settings/supervised.js';
 import { EpochOrder } from '../tickets/epoch-order.js';
 
-/** Examples that are counted one by one. The solver takes half a millisecond for one, and nothing else happens meanwhile. */
+/** With more examples than this, steps are estimated: the solver needs half a millisecond for each, and blocks the process. */
 const mostCounted = 32_768;
-const sampled = 1_024;
+const measuredExamples = 1_024;
 
 interface BatchPlanOptions {
   readonly examples: Examples;
@@ -86,7 +86,7 @@ export class BatchPlan {
     }
     if (examples.size > mostCounted) {
       const mean = this.#meanLength(start);
-      // A batch ends before the example that does not fit, so half of one is missing on average.
+      // On average the last half example of a batch does not fit.
       const full = Math.max(mean, batch.size - mean / 2);
       return Math.max(0, Math.ceil(((this.#end - start) * mean) / full));
     }
@@ -100,8 +100,8 @@ export class BatchPlan {
 
   /** In tokens, over some of the examples from a place on; one that is left out counts as 0. */
   #meanLength(start: number): number {
-    const lengths = Array.from({ length: sampled }, (_, i) => this.#lengthAt(start + i));
-    return lengths.reduce((sum, length) => sum + length, 0) / sampled;
+    const lengths = Array.from({ length: measuredExamples }, (_, i) => this.#lengthAt(start + i));
+    return lengths.reduce((sum, length) => sum + length, 0) / measuredExamples;
   }
 
   #lengthAt(place: number): number {

@@ -253,7 +253,7 @@ export class SupervisedTraining implements TrainingLoop {
     const state = checkpointer.save(step);
     if (heldOut !== undefined) {
       const heldOutNll = nll(await heldOut);
-      // The last update may have broken the weights; the summary has no place for that.
+      // The last update may have broken the weights. JSON has no NaN, so the summary leaves it out.
       if (Number.isFinite(heldOutNll)) this.#result = { ...this.#result, heldOutNll };
     }
     await published;

@@ -6,6 +6,9 @@ import { classify } from './failures.js';
 import type { Link } from './link.js';
 import type { Source } from './names.js';
 
+/** How long a request for messages waits for some. */
+export const requestMs = 10_000;
+
 /** A caller of `messages` that waits for its next one. */
 interface Lane {
   readonly resolve: (message: JsMsg | undefined) => void;
@@ -119,12 +122,12 @@ export class Puller {
     }
   }
 
-  /** Yields at most so many messages, as they come, and ends after 10 s, or when the signal aborts. */
+  /** Yields at most so many messages, as they come, and ends after `requestMs`, or when the signal aborts. */
   async *#fetch(count: () => number): AsyncGenerator<JsMsg, void, undefined> {
     const consumer = await this.#open();
     if (this.#isStopping()) return;
     // `bind`: after a reconnect it fetches again without first requesting the consumer's info.
-    const request = await consumer.fetch({ max_messages: count(), expires: 10_000, bind: true });
+    const request = await consumer.fetch({ max_messages: count(), expires: requestMs, bind: true });
     const stop = () => {
       request.stop();
     };

@@ -43,7 +43,7 @@ export function checkPrompts(check: PromptCheck): void {
   refuseIfNoneFits(prompts, check);
 }
 
-/** A special token is no part of an answer's text, so a text of such tokens alone ends one only if they end a sequence. */
+/** Decoding drops special tokens, so a stop text made only of them never matches, unless they end a sequence anyway. */
 function refuseSpecialStop({ task: { stop }, tokenizer, modelDir }: PromptCheck): void {
   const { eosTokenIds, unknownTokenId, encode, decode } = tokenizer;
   const special = stop.find((text) => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { EventEmitter, on } from 'node:events';
 import { after, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { register } from 'prom-client';
 import { TicketEnded } from '../../actor/early-cancel.js';
 import type { CanaryCheck } from '../../actor/canary-check.js';
@@ -20,7 +21,11 @@ function followed(
   load: (manifest: PolicyManifest, signal: AbortSignal) => Promise<void> = () => Promise.resolve(),
   refusedDelayMs = 60_000, // longer than any test
   check: CanaryCheck['require'] = () => Promise.resolve(),
-  { maxVersions, requireCanary }: { maxVersions?: number; requireCanary?: boolean } = {},
+  {
+    maxVersions,
+    requireCanary,
+    retryDelayMs = 1,
+  }: { maxVersions?: number; requireCanary?: boolean; retryDelayMs?: number } = {},
 ) {
   const published = new Map<number, PolicyManifest>();
   const news = new EventEmitter();
@@ -28,7 +33,7 @@ function followed(
   const admitted: number[] = [];
   const policies = new PolicyFollower({
     log: silent,
-    retryDelayMs: 1,
+    retryDelayMs,
     refusedDelayMs,
     store: {
       at: (version) => Promise.resolve(published.get(version)),
@@ -109,22 +114,37 @@ describe('following the policy', () => {
       isFull ? Promise.reject(new Error('no space left')) : Promise.resolve(),
     );
     const first = policies.loadable(never);
+    assert.equal(policies.trouble, 'waiting for the first policy version');
     publish(0);
     await first;
+    assert.equal(policies.trouble, undefined);
     isFull = true;
     publish(1);
     await until(() => policies.isStuck);
-    assert.equal(policies.whyNotLoaded, 'policy version 1 is not loaded: no space left');
+    assert.equal(policies.trouble, 'policy version 1 is not loaded: no space left');
     let isOpen = false;
     const waiting = policies.loadable(never).then(() => (isOpen = true));
     await new Promise(setImmediate);
     assert(!isOpen);
     isFull = false;
     await waiting;
-    assert.deepEqual(
-      [policies.version, policies.isStuck, policies.whyNotLoaded],
-      [1, false, undefined],
-    );
+    assert.deepEqual([policies.version, policies.isStuck, policies.trouble], [1, false, undefined]);
+  });
+
+  it('a newer version is loaded at once, however long the wait for the next attempt at the last one is', async () => {
+    const load = ({ version }: PolicyManifest) =>
+      version === 1 ? Promise.reject(new Error('lost on the way')) : Promise.resolve();
+    const { policies, publish } = followed(load, undefined, undefined, { retryDelayMs: 60_000 });
+    publish(0);
+    await policies.loadable(never);
+    publish(1);
+    await until(() => policies.whyNotLoaded !== undefined);
+    publish(2);
+    const [first] = await Promise.race([
+      policies.holdAtLeast(2, never).then(({ manifest }) => [manifest.version]),
+      sleep(5_000, ['none in five seconds'], { ref: false }),
+    ]);
+    assert.equal(first, 2);
   });
 
   it('the follower loads a version again when it is published with a new session', async () => {

@@ -58,6 +58,27 @@ describe('a download link', () => {
   });
 });
 
+describe('the checkpoints of a run', () => {
+  it('more than a hundred are listed too, since the SDK reads one page', async () => {
+    await using directory = await tinyModel();
+    await using backend = await startOn(directory.path);
+    const wire = new Wire(backend.url);
+    const model = await wire.createModel(await wire.createSession());
+    for (let seq_id = 1; seq_id <= 101; seq_id++) {
+      const saving = { model_id: model, path: `step-${seq_id}`, seq_id };
+      await wire.result(await wire.post('save_weights_for_sampler', saving));
+    }
+    const listed = async (query = '') => {
+      const { checkpoints } = await wire.get(`training_runs/${model}/checkpoints${query}`);
+      return (checkpoints as Json[]).map((one) => one['checkpoint_id']);
+    };
+    const all = await listed();
+    assert.equal(all.length, 101);
+    assert.equal(all.at(-1), 'sampler_weights/step-101');
+    assert.deepEqual(await listed('?limit=2&offset=99'), all.slice(99));
+  });
+});
+
 describe('external weights', () => {
   it('external weights are listed, and each file of the adapter has a link of its own', async () => {
     await using directory = await tinyModel();

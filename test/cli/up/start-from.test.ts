@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { runFolderAt } from '../../../cli/run-folder.js';
-import { newestAdapter } from '../../../cli/up/start-from.js';
-import { checkpoint } from '../../support/messages.js';
+import { findStart, newestAdapter } from '../../../cli/up/start-from.js';
+import { checkpoint, runConfig } from '../../support/messages.js';
 
 describe('the adapter of a run', () => {
   let runsDir: string;
@@ -29,5 +29,42 @@ describe('the adapter of a run', () => {
     assert.equal(await newestAdapter(folder), adapter);
     await saved('tinker://id/weights/state-000013');
     assert.equal(await newestAdapter(folder), undefined);
+  });
+});
+
+describe('the run that another starts from', () => {
+  let runsDir: string;
+  before(async () => {
+    runsDir = await mkdtemp(join(tmpdir(), 'offbeat-start-'));
+  });
+  after(() => rm(runsDir, { recursive: true }));
+  const config = runConfig({ run: 'warm' });
+  const write = async (backendUrl: string | undefined) => {
+    const { path, launch } = runFolderAt(runsDir, 'warm');
+    await mkdir(path, { recursive: true });
+    const files = {
+      [launch]: { run: 'warm', launcher: { sampler: 'onnx', backendUrl } },
+      [join(path, 'config.json')]: config,
+      [join(path, 'checkpoint.json')]: {
+        ...{ v: 1, run: 'warm' },
+        checkpoint: checkpoint({ step: 12, statePath: 'tinker://id/weights/state-000012' }),
+      },
+    };
+    for (const [file, json] of Object.entries(files)) await writeFile(file, JSON.stringify(json));
+  };
+  const found = (backendUrl: string | undefined) =>
+    findStart('warm', {
+      ...{ runsDir, modelDir: 'model', modelDigest: config.model.digest, backendUrl },
+      ...{ loraRank: config.lora.rank, loraAlpha: undefined },
+    });
+
+  it('the server of both runs may have another address than before, and a server finds no weights in a folder', async () => {
+    await write('http://127.0.0.1:10610');
+    for (const url of ['http://127.0.0.1:10610', 'http://localhost:10610/']) {
+      assert.equal((await found(url)).path, 'tinker://id/weights/state-000012');
+    }
+    await assert.rejects(found(undefined), /add --backend-url http:\/\/127\.0\.0\.1:10610/);
+    await write(undefined);
+    await assert.rejects(found('http://127.0.0.1:10610'), /leave out --backend-url/);
   });
 });

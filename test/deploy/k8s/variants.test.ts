@@ -110,7 +110,7 @@ describe('the scores component, which exposes POST /score', async () => {
       key: rewards.container.env?.find(({ name }) => name === 'REWARD_SERVICE_HTTP_KEY')?.valueFrom,
       isService: names.includes('Service reward-service'),
       isLetIn: names.includes('NetworkPolicy scores'),
-      mayAsk: names.includes('NetworkPolicy score-clients'),
+      mayAsk: objects.find(({ metadata }) => metadata.name === 'score-clients')?.['spec'],
     };
   };
 
@@ -123,7 +123,20 @@ describe('the scores component, which exposes POST /score', async () => {
         key: { secretKeyRef: { name: 'scores', key: 'key' } },
         isService: true,
         isLetIn: true,
-        mayAsk: true,
+        mayAsk: {
+          podSelector: {},
+          policyTypes: ['Egress'],
+          egress: [
+            {
+              to: [
+                {
+                  podSelector: { matchLabels: { 'app.kubernetes.io/component': 'reward-service' } },
+                },
+              ],
+              ports: [{ port: 'http' }],
+            },
+          ],
+        },
       });
       for (const overlay of ['dev', 'gpu', 'production']) {
         assert.deepEqual(await reached(`deploy/k8s/overlays/${overlay}`), {
@@ -131,7 +144,7 @@ describe('the scores component, which exposes POST /score', async () => {
           key: undefined,
           isService: false,
           isLetIn: false,
-          mayAsk: false,
+          mayAsk: undefined,
         });
       }
     },

@@ -203,6 +203,14 @@ describe('a custom loss', () => {
     const either = (trace: Trace, x: Ref) =>
       trace.call('operator.mul', trace.call('operator.add', ...masks(trace, x)), x);
     assert.deepEqual([...evaluate(either).gradient], [1, 1, 1, 1]);
+    for (const [name, picks] of [
+      ['torch.minimum', [0, 0, 1, 0]],
+      ['torch.maximum', [1, 1, 1, 1]],
+    ] as const) {
+      const extreme = (trace: Trace, x: Ref) =>
+        trace.call('operator.getitem', x, trace.call(name, ...masks(trace, x)));
+      assert.deepEqual([...evaluate(extreme).gradient], picks);
+    }
     const twice = (trace: Trace, x: Ref) =>
       trace.call('operator.mul', trace.call('operator.mul', masks(trace, x)[0], 2), x);
     assert.deepEqual([...evaluate(twice).gradient], [2, 0, 2, 0]);
