@@ -2,29 +2,35 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../../shared/broker/broker.js';
 
 /** How many polls must find JetStream off: a server that has just started may answer before it is on. */
-const polls = 3;
+const offPolls = 3;
+
+/** Why a server must be restarted: it has switched JetStream off, or gives no answer at all. */
+export type ServerTrouble = 'off' | 'silent';
 
 /**
- * Watches for a server that answers but has switched JetStream off. A write that fails on a full disk switches
- * it off until a restart, even if the disk was full too briefly for another check to notice.
+ * Watches for a server that has switched JetStream off or hangs. A write that fails on a full disk does one or the
+ * other until a restart, even if the disk was full too briefly for another check to notice.
  *
- * @param onOff restarts the server; called again if that does not help. The watch continues when it resolves.
+ * @param onTrouble restarts the server; called again if that does not help. The watch continues when it resolves.
+ * @param options.silentMs how long a server may give no answer: it may be starting, or the machine be busy.
  * @param options.untilOn returns as soon as JetStream is on.
  */
 export async function watchJetStream(
   broker: Pick<Broker, 'isConnected' | 'offersJetStream'>,
-  onOff: () => Promise<void>,
+  onTrouble: (trouble: ServerTrouble) => Promise<void>,
   signal: AbortSignal,
-  { pollMs = 1_000, untilOn = false } = {},
+  { pollMs = 1_000, silentMs = 60_000, untilOn = false, now = () => performance.now() } = {},
 ): Promise<void> {
   const isOver = () => signal.aborted;
-  for (let off = 0; !isOver();) {
+  for (let [off, answeredAt] = [0, now()]; !isOver();) {
     const isOn = broker.isConnected ? await broker.offersJetStream() : undefined;
     if (isOn === true && untilOn) return;
+    if (isOn !== undefined) answeredAt = now();
     off = isOn === false ? off + 1 : 0;
-    if (off === polls) {
-      off = 0;
-      await onOff();
+    const isSilent = now() - answeredAt >= silentMs;
+    if ((off === offPolls || isSilent) && !isOver()) {
+      await onTrouble(isSilent ? 'silent' : 'off');
+      [off, answeredAt] = [0, now()];
     }
     await sleep(pollMs, undefined, { signal }).catch(() => undefined);
   }

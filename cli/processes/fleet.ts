@@ -194,6 +194,11 @@ export class Fleet implements AsyncDisposable {
     await this.#renewed;
   }
 
+  /** Resolves when the process that is being renewed, if there is one, has ended. */
+  async renewed(): Promise<void> {
+    await this.#renewed;
+  }
+
   /** Stops every process, lower ranks first, and returns when none is left. Safe to repeat. */
   async stop(): Promise<void> {
     this.#stopping.abort();

@@ -20,7 +20,7 @@ import type { NatsPlace } from '../processes/service-command.js';
 import { environmentName } from '../../shared/service/config.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
-import { watchJetStream } from '../nats-server/jetstream-watch.js';
+import { type ServerTrouble, watchJetStream } from '../nats-server/jetstream-watch.js';
 import { startNats } from '../nats-server/start.js';
 import type { RunFolder } from '../run-folder.js';
 import type { Screen } from './screen.js';
@@ -120,9 +120,9 @@ export async function train(options: TrainOptions): Promise<void> {
   const names = [...(ownBackend === undefined ? [] : [ownBackend]), learner, ...workers].map(
     ({ name }) => name,
   );
-  const renewNats = () => {
+  const renewNats = (trouble: ServerTrouble) => {
     if (disk.reason !== undefined) return Promise.resolve(); // it is renewed when there is room
-    screen.warn('nats-server has switched JetStream off, as it does when a write finds no room');
+    screen.warn(`nats-server ${serverTroubles[trouble]}; it is started again`);
     return fleet.renew(natsName, 2_000);
   };
   const watching = Promise.all([
@@ -146,12 +146,17 @@ export async function train(options: TrainOptions): Promise<void> {
     over.abort();
     await watching.catch(() => undefined); // the race or the failure has reported it
     if (config.natsUrl === undefined && stop.stop.aborted && !fleet.failed.aborted) {
-      await untilJetStreamIsOn(broker, renewNats, disk, stop.hurry);
+      await untilJetStreamIsOn({ broker, renewNats, disk, fleet, hurry: stop.hurry });
     }
   }
 }
 
 const natsName = 'nats-server';
+
+const serverTroubles: Record<ServerTrouble, string> = {
+  off: 'has switched JetStream off, as it does when a write finds no room',
+  silent: 'does not answer, as 2.9.10 may when a write finds no room',
+};
 
 async function startOwnNats(
   { request, run, natsBinary, folder, screen, stop }: TrainOptions,
@@ -192,19 +197,27 @@ function concurrencyOf(config: UpConfig, settings: UpRequest['settings']): UpCon
   return usualConcurrency(config, settings) ?? given; // none for engines, whose actors find out
 }
 
+/** How long a stop waits until all writers have noticed that the disk has room again. */
+const roomNoticedMs = 10_000;
 /** How long a stop waits for nats-server to offer JetStream again. */
-const jetStreamBackMs = 10_000;
+const jetStreamBackMs = 60_000;
+/** How long nats-server may give no answer then. */
+const silentMs = 8_000;
 
 /** Without JetStream the learner could save nothing when it is asked to end. A full disk is not waited for. */
-async function untilJetStreamIsOn(
-  broker: Broker,
-  renewNats: () => Promise<void>,
-  disk: DiskWatch,
-  hurry: AbortSignal,
-): Promise<void> {
-  const limit = AbortSignal.any([hurry, AbortSignal.timeout(jetStreamBackMs)]);
-  if (!(await disk.hasRoomNow(limit))) return;
-  await watchJetStream(broker, renewNats, limit, { pollMs: 250, untilOn: true });
+async function untilJetStreamIsOn(options: {
+  readonly broker: Broker;
+  readonly renewNats: (trouble: ServerTrouble) => Promise<void>;
+  readonly disk: DiskWatch;
+  readonly fleet: Fleet;
+  readonly hurry: AbortSignal;
+}): Promise<void> {
+  const { broker, renewNats, disk, fleet, hurry } = options;
+  const within = (ms: number) => AbortSignal.any([hurry, AbortSignal.timeout(ms)]);
+  if (!(await disk.hasRoomNow(within(roomNoticedMs)))) return;
+  await fleet.renewed(); // until then the old server may answer that it has JetStream
+  const polling = { pollMs: 250, silentMs, untilOn: true };
+  await watchJetStream(broker, renewNats, within(jetStreamBackMs), polling);
 }
 
 async function backendPlace(config: UpConfig): Promise<BackendPlace> {

@@ -64,6 +64,7 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
     await until(() => diskTrouble() !== undefined);
     stop.abort();
     await appended;
+    assert.equal(diskTrouble(), undefined); // no write waits for room any more
     assert.deepEqual(await numbersIn(disk.folder), [1]);
     disk.clear();
     await journal.append(3);
@@ -228,6 +229,7 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
     disk.clear();
     up.child.kill('SIGTERM');
     assert.equal(await up.ended(), 143);
+    assert(existsSync(up.path('summary.json')), up.out + up.err);
     const { steps } = Summary.parse(JSON.parse(await up.read('summary.json')));
     assert(steps > 0);
   });

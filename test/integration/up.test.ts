@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -112,6 +112,20 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.equal(groups.trained, 2 * steps);
     const { trained, skippedZeroVariance, stale, dead, outstanding } = groups;
     assert.equal(groups.issued, trained + skippedZeroVariance + stale + dead + outstanding);
+  });
+
+  it('offbeat up that is stopped while nats-server hangs starts it again, and saves the run', async () => {
+    await using up = await UpProcess.start([...lone, '--max-minutes=30']);
+    await up.trainsOn();
+    const hanging = up
+      .processes()
+      .find((pid) => readFileSync(`/proc/${pid}/comm`, 'utf8') === 'nats-server\n');
+    process.kill(hanging!, 'SIGSTOP');
+    up.child.kill('SIGINT');
+    assert.equal(await up.ended(), 130, up.err);
+    assert.match(up.out + up.err, /nats-server does not answer.*; it is started again/);
+    assert.deepEqual(up.processes(), []);
+    assert(Summary.parse(JSON.parse(await up.read('summary.json'))).steps > 0);
   });
 
   it('offbeat up --resume continues the run and refuses other settings', async () => {

@@ -75,8 +75,9 @@ export async function writeWhenRoom<T>(
       return result;
     } catch (caught) {
       const reason = noRoomReason(caught);
-      if (reason === undefined || signal.aborted) throw caught;
-      recordWrite(file, reason);
+      const isOver = reason === undefined || signal.aborted;
+      recordWrite(file, isOver ? undefined : reason); // nothing waits for room if it fails for good
+      if (isOver) throw caught;
       if (performance.now() - loggedAt > logEveryMs) {
         loggedAt = performance.now();
         log.warn({ file, reason: errorText(caught) }, 'disk full, waiting for room');
@@ -84,6 +85,7 @@ export async function writeWhenRoom<T>(
       try {
         await sleep(tryEveryMs, undefined, { signal });
       } catch {
+        recordWrite(file, undefined);
         throw caught;
       }
     }

@@ -5,8 +5,8 @@ import { watchJetStream } from '../../../cli/nats-server/jetstream-watch.js';
 import { isWithoutJetStream } from '../../../shared/broker/failures.js';
 import { NatsServer } from '../../support/nats-server.js';
 
-/** Polls a server that is +: on, o: off, h: hanging, d: disconnected, one letter a poll. @returns the polls that restarted it. */
-async function restarts(answers: string, untilOn = false): Promise<number[]> {
+/** Polls a server that is +: on, o: off, h: hanging, d: disconnected, one letter a poll of 1 s. @returns the polls that restarted it. */
+async function restarts(answers: string, untilOn = false, silentMs = 60_000): Promise<number[]> {
   const over = new AbortController();
   const restarted: number[] = [];
   let polled = 0;
@@ -21,7 +21,8 @@ async function restarts(answers: string, untilOn = false): Promise<number[]> {
     },
   };
   const restart = () => Promise.resolve(void restarted.push(polled));
-  await watchJetStream(broker, restart, over.signal, { pollMs: 1, untilOn });
+  const options = { pollMs: 1, silentMs, untilOn, now: () => 1_000 * polled };
+  await watchJetStream(broker, restart, over.signal, options);
   return restarted;
 }
 
@@ -34,6 +35,12 @@ describe('the watch for a NATS server that has switched JetStream off', () => {
   it('a wait for JetStream ends at the first poll that finds it on, and restarts the server before', async () => {
     assert.deepEqual(await restarts('+ooo', true), []);
     assert.deepEqual(await restarts('dhooo+ooo', true), [5]);
+  });
+
+  it('a server that gives no answer for long is restarted, and again if that does not help', async () => {
+    assert.deepEqual(await restarts('+hhhhhhhhh+', false, 4_000), [5, 9]);
+    assert.deepEqual(await restarts('dhhdh+', true, 4_000), [4]);
+    assert.deepEqual(await restarts('hhh+hhhohhh+', false, 4_000), []);
   });
 
   it('a server that is starting or away is left alone', async () => {
