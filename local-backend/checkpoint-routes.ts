@@ -4,6 +4,7 @@ import type { Reply } from '../shared/service/http-server.js';
 import { CopyWeightsRequest, TtlRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import type { Archives } from './archives.js';
+import { deleteCheckpoint } from './checkpoint-expiry.js';
 import {
   adapterFiles,
   checkpointKinds,
@@ -11,7 +12,6 @@ import {
   type CheckpointMetadata,
   type CheckpointStore,
   formatTinkerPath,
-  isOver,
   pathOf,
 } from './checkpoint-store.js';
 import {
@@ -179,43 +179,6 @@ export function checkpointRoutes(
 }
 
 const noContent: Reply = { status: 204, headers: {}, body: '' };
-
-/**
- * Deletes the checkpoints whose time is over.
- *
- * @param now in ms since the epoch.
- * @throws the first failure, after all others have been tried.
- */
-export async function deleteExpired(
-  store: CheckpointStore,
-  samplers: Pick<SamplingSessions, 'closeFor'>,
-  now: number,
-): Promise<void> {
-  const failures: unknown[] = [];
-  for (const path of store.expired(now).map(pathOf)) {
-    try {
-      // It may have been changed, saved again or deleted while others were deleted.
-      if (store.has(path))
-        await deleteCheckpoint(store, samplers, path, (saved) => isOver(saved, now));
-    } catch (caught) {
-      failures.push(caught);
-    }
-  }
-  if (failures.length > 0) throw failures[0];
-}
-
-/** Deletes a checkpoint. Its sampling sessions are closed once its name is free, before its files are deleted. */
-async function deleteCheckpoint(
-  store: CheckpointStore,
-  samplers: Pick<SamplingSessions, 'closeFor'>,
-  path: TinkerPath,
-  isDue?: (saved: CheckpointMetadata) => boolean,
-): Promise<void> {
-  const closeSamplers = () => {
-    samplers.closeFor(path);
-  };
-  await store.delete(path, closeSamplers, isDue);
-}
 
 /** @throws {ApiError} 404 for a run that is not in training and has no checkpoint. */
 function describeRun(name: string, runs: TrainingRuns, store: CheckpointStore) {

@@ -55,6 +55,7 @@ export const CheckpointMetadata = z.object({
   checkpoint_user_metadata: UserMetadata.optional(),
   public: z.boolean().optional(),
   expires_at: z.iso.datetime().nullish(),
+  unnamed: z.boolean().optional(), // its client gave no name and has not published it or said how long to keep it
 });
 export type CheckpointMetadata = z.infer<typeof CheckpointMetadata>;
 
@@ -235,7 +236,7 @@ export class CheckpointStore {
 
   /** Copies a checkpoint into a run of its own, under the same name. @throws {ApiError} 404 */
   async copy(path: TinkerPath, runId: string, expiresAt: string | null): Promise<TinkerPath> {
-    const about = { ...this.get(path), training_run_id: runId, public: false };
+    const about = { ...this.get(path), training_run_id: runId, public: false, unnamed: undefined };
     const created_at = new Date().toISOString();
     const files = await this.read(path);
     return pathOf(await this.save({ ...about, created_at, expires_at: expiresAt }, files));
@@ -247,7 +248,7 @@ export class CheckpointStore {
     changes: Pick<CheckpointMetadata, 'public' | 'expires_at'>,
   ): Promise<void> {
     await this.#inTurn(path, async () => {
-      const metadata = { ...this.get(path), ...changes };
+      const metadata = { ...this.get(path), ...changes, unnamed: undefined };
       await writeWhenRoom('checkpoints', this.wait, () =>
         replaceFile(join(this.#folder(path), metadataFile), textOf(metadata)),
       );

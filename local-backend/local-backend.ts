@@ -7,7 +7,8 @@ import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-r
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ApiKeys } from './http-api.js';
 import { Archives } from './archives.js';
-import { checkpointRoutes, deleteExpired } from './checkpoint-routes.js';
+import { deleteExpired } from './checkpoint-expiry.js';
+import { checkpointRoutes } from './checkpoint-routes.js';
 import { CheckpointStore } from './checkpoint-store.js';
 import { futureRoutes } from './future-routes.js';
 import { bytesOf, type OperationResult } from './operation-result.js';

@@ -14,6 +14,7 @@ import {
   formatTinkerPath,
   pathOf,
 } from './checkpoint-store.js';
+import { keptSnapshots } from './checkpoint-expiry.js';
 import type { FutureStore } from './futures.js';
 import { ResendMemory } from './resend-memory.js';
 import type { OperationResult } from './operation-result.js';
@@ -38,6 +39,7 @@ interface SamplingSession {
   readonly session: Session; // of the client that opened it
   readonly weights: SamplerWeights;
   joined: number; // clients besides the one that opened it
+  lastUsedAt: number; // ms since the epoch
 }
 
 /**
@@ -95,7 +97,8 @@ export class SamplingSessions {
 
   /** Opens a session without checking that the checkpoint fits: the caller has checked or just saved it. */
   open(session: Session, weights: SamplerWeights): SamplingSession {
-    const sampler: SamplingSession = { id: randomUUID(), session, weights, joined: 0 };
+    const lastUsedAt = Date.now();
+    const sampler: SamplingSession = { id: randomUUID(), session, weights, joined: 0, lastUsedAt };
     this.#samplers.set(sampler.id, sampler);
     session.samplers.add(sampler.id);
     return sampler;
@@ -106,7 +109,7 @@ export class SamplingSessions {
     const sampler = this.#samplers.get(id);
     if (sampler === undefined) {
       throw notFound(
-        `sampling session ${JSON.stringify(id)} is unknown; sampling sessions end when the backend restarts, when their checkpoint is deleted, and, if opened with the sampling key, when ${maxOpenedBySamplingKey} newer ones exist; create another`,
+        `sampling session ${JSON.stringify(id)} is unknown; sampling sessions end when the backend restarts, when their checkpoint is deleted (one without a name after an hour without use, once ${keptSnapshots} newer ones are open), and, if opened with the sampling key, when ${maxOpenedBySamplingKey} newer ones exist; create another`,
       );
     }
     return sampler;
@@ -148,6 +151,17 @@ export class SamplingSessions {
     session.samplers.delete(id);
   }
 
+  /** When the samplers of each checkpoint were last used, in ms since the epoch, by its path. */
+  lastUses(): Map<string, number> {
+    const uses = new Map<string, number>();
+    for (const sampler of this.#samplers.values()) {
+      const path = this.tinkerPathOf(sampler);
+      if (path === null) continue;
+      uses.set(path, Math.max(sampler.lastUsedAt, uses.get(path) ?? 0));
+    }
+    return uses;
+  }
+
   tinkerPathOf({ weights: { checkpoint } }: SamplingSession): string | null {
     return checkpoint === undefined ? null : formatTinkerPath(pathOf(checkpoint));
   }
@@ -164,6 +178,7 @@ export class SamplingSessions {
       throw badRequest('sampling_session_id is required; create a sampling session first');
     }
     const sampler = this.get(request.sampling_session_id);
+    sampler.lastUsedAt = Date.now();
     const digest = createHash('sha256')
       .update(JSON.stringify({ ...request, seq_id: String(request.seq_id) }))
       .digest();

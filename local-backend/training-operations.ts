@@ -265,6 +265,7 @@ export class TrainingOperations {
         user_metadata: run.userMetadata,
         expires_at: expiryAfter(ttl_seconds),
         ...(user_metadata && { checkpoint_user_metadata: user_metadata }),
+        ...(kind === 'sampler_weights' && givenName === undefined && { unnamed: true }),
       },
       files,
     );

@@ -123,6 +123,27 @@ describe(
       assert.equal((await wire.tryPost('copy_weights', { source_path })).status, 404);
     });
 
+    it('weights that were saved without a name are deleted once no client can sample from them', async () => {
+      const client = await wire.createSession();
+      const run = await wire.createModel(client);
+      const saving = { model_id: run, sampling_session_seq_id: 0, seq_id: 1 };
+      await wire.result(await wire.post('save_weights_for_sampler', saving));
+      const named = { model_id: run, path: 'named', seq_id: 2 };
+      await wire.result(await wire.post('save_weights_for_sampler', named));
+      const names = async () => {
+        const { checkpoints } = await wire.get(`training_runs/${run}/checkpoints`);
+        return (checkpoints as Json[]).map((one) => one['checkpoint_id']);
+      };
+      const both = ['sampler_weights/checkpoint-0001', 'sampler_weights/named'];
+      mock.timers.setTime(Date.now() + 48 * hour * 1_000);
+      await wire.post('session_heartbeat', { session_id: client });
+      const finishing = { reason: { type: 'success' } };
+      assert.deepEqual(await names(), both);
+      assert.equal((await wire.tryPost(`sessions/${client}/finish`, finishing)).status, 204);
+      await until(async () => (await names()).length < 2);
+      assert.deepEqual(await names(), ['sampler_weights/named']);
+    });
+
     it('a time to live that is no whole number of seconds is refused', async () => {
       await save('bad');
       for (const ttl_seconds of [0, -1, 1.5, 'hour', 1e12]) {

@@ -11,7 +11,11 @@ import {
   formatTinkerPath,
   nextAutomaticName,
 } from '../../local-backend/checkpoint-store.js';
-import { deleteExpired } from '../../local-backend/checkpoint-routes.js';
+import {
+  deleteExpired,
+  keptSnapshots,
+  snapshotsToDelete,
+} from '../../local-backend/checkpoint-expiry.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { silent } from '../support/log.js';
@@ -139,7 +143,8 @@ describe('the checkpoint store', () => {
       await store.save(checkpointAbout({ kind: 'weights', name, expires_at: over }), files);
     }
     const changed = gate();
-    const stuck: Pick<CheckpointStore, 'expired' | 'has' | 'delete'> = {
+    const stuck: Pick<CheckpointStore, 'expired' | 'list' | 'has' | 'delete'> = {
+      list: () => store.list(),
       expired: (now) => store.expired(now),
       has: (one) => store.has(one),
       delete: async (one, ...more) => {
@@ -150,7 +155,7 @@ describe('the checkpoint store', () => {
     };
     const deleting = deleteExpired(
       stuck as CheckpointStore,
-      { closeFor: () => undefined },
+      { closeFor: () => undefined, lastUses: () => new Map() },
       Date.parse(over),
     );
     await store.change(path('b'), { public: false, expires_at: null });
@@ -161,6 +166,46 @@ describe('the checkpoint store', () => {
       store.list().map(({ name }) => name),
       ['a', 'b', 'd'],
     );
+  });
+
+  it('snapshots without a name are deleted once they are unused, the newest of samplers that are open excepted', () => {
+    const hourMs = 3_600_000;
+    const now = Date.parse('2026-02-01T00:00:00.000Z');
+    const snapshot = (name: string, hoursAgo: number, unnamed = true) => ({
+      ...checkpointAbout({ kind: 'sampler_weights', name }),
+      ...{ created_at: new Date(now - hoursAgo * hourMs).toISOString(), unnamed },
+      ...{ adapter_sha256: '', size_bytes: 0 },
+    });
+    const deleted = (saved: ReturnType<typeof snapshot>[], uses: Record<string, number>) => {
+      const lastUses = Object.entries(uses).map(([name, hoursAgo]) => {
+        const path = `tinker://run/sampler_weights/${name}`;
+        return [path, now - hoursAgo * hourMs] as const;
+      });
+      return snapshotsToDelete(saved, now, new Map(lastUses)).map(({ name }) => name);
+    };
+    const alone = [snapshot('old', 24), snapshot('new', 23.9), snapshot('named', 24, false)];
+    assert.deepEqual(deleted(alone, {}), ['old']);
+
+    const open = Array.from({ length: keptSnapshots + 3 }, (_, i) => snapshot(`s${i}`, 500 - i));
+    const usedLong = Object.fromEntries(open.map(({ name }) => [name, 2]));
+    const uses = { ...usedLong, s1: 0.9 }; // as the model that others are compared with
+    assert.deepEqual(deleted([...open, snapshot('without sampler', 1)], uses), ['s2', 's0']);
+  });
+
+  it('a snapshot that a client copies, publishes or keeps for a time is no longer without a name', async () => {
+    const store = await CheckpointStore.open(freshRoot(), silent);
+    const save = (name: string) =>
+      store.save({ ...checkpointAbout({ kind: 'sampler_weights', name }), unnamed: true }, files);
+    const path = (name: string) => ({ runId: 'run', kind: 'sampler_weights', name }) as const;
+    for (const name of ['left', 'copied', 'kept', 'published']) await save(name);
+    const copy = await store.copy(path('copied'), 'copy', null);
+    await store.change(path('kept'), { expires_at: null });
+    await store.change(path('published'), { public: true });
+    const samplers = { closeFor: () => undefined, lastUses: () => new Map<string, number>() };
+    await deleteExpired(store, samplers, Date.now() + 2 * 86_400_000);
+    const left = store.list().map(({ name, training_run_id: run }) => `${run}/${name}`);
+    assert.deepEqual(left.sort(), ['copy/copied', 'run/kept', 'run/published']);
+    assert.equal(store.get(copy).unnamed, undefined);
   });
 
   it('the checkpoint store replaces all files of a checkpoint with the same name', async () => {
