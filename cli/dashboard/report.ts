@@ -10,7 +10,7 @@ import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { warningLogger } from '../processes/file-logger.js';
 import { listenForStop, untilStopped } from '../processes/stop-signals.js';
 import { ReportConfig, reportService } from './config.js';
-import { findDecodeIn } from './run/sampled-group.js';
+import { findDecodeIn, readSamples } from './run/sampled-group.js';
 import { reportPage } from './page/document.js';
 import { folderRun } from './run/folder-run.js';
 import { LiveRun } from './run/live-run.js';
@@ -59,7 +59,7 @@ const betweenSnapshotsMs = 3_000;
 
 async function stateOf(
   run: OpenRun,
-  { run: name, modelDir }: FoundRun,
+  { run: name, modelDir, folder }: FoundRun,
   signal: AbortSignal,
   log: Logger,
 ): Promise<RunView> {
@@ -70,5 +70,9 @@ async function stateOf(
   await live.catchUp(signal);
   await live.now();
   await sleep(betweenSnapshotsMs, undefined, { signal }).catch(() => undefined);
-  return await live.now();
+  const view = await live.now();
+  if (view.phase !== 'over' || folder === undefined) return view;
+  // NATS of a run that is over has at most one of the groups that its page showed last.
+  const kept = await readSamples(folder);
+  return kept.length > view.samples.length ? { ...view, samples: kept } : view;
 }

@@ -128,10 +128,14 @@ class OpenPages {
   /** Sends an update, and schedules the next one while any page is open. */
   async #update(): Promise<void> {
     const timer = setTimeout(() => {
-      if (this.#timer === timer) void this.#update();
+      // A long run takes long to read: the next update waits for this one.
+      void sending.then(() => {
+        if (this.#timer === timer) void this.#update();
+      });
     }, this.#everyMs);
     this.#timer = timer;
-    await this.#sendChanges();
+    const sending = this.#sendChanges();
+    await sending;
   }
 
   #stopUpdates(): void {

@@ -8,6 +8,7 @@ import { describeFlags } from '../../shared/service/config-help.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
+import { WireError } from '../../shared/wire/codec.js';
 import { type FoundRun, findRun, whichRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { takeLead } from '../existing-run/take-lead.js';
@@ -75,7 +76,12 @@ export async function deleteRun(argv: readonly string[], env: Environment): Prom
       if (size.streams === 0) throw new UserError(`the NATS server knows no run ${run}`);
       const refusal = `a learner leads run ${run}; stop it, and then delete the run`;
       await using _lead = await takeLead(broker, 'delete', refusal, signal);
-      const checkpoints = await checkpointsOf(broker);
+      const checkpoints = await checkpointsOf(broker).catch((caught: unknown) => {
+        const isOfAnotherVersion = caught instanceof UserError || caught instanceof WireError;
+        if (!given.keepCheckpoints || !isOfAnotherVersion || signal.aborted) throw caught;
+        return []; // they stay, so such a run can be deleted too
+      });
+
       printWhatIsThere(size, checkpoints, { ...found, deletesAt });
       if (!given.yes) {
         print('nothing was deleted; add --yes to delete it');

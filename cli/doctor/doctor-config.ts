@@ -1,11 +1,12 @@
 import { join } from 'node:path';
 import { z } from 'zod';
+import { UserError } from '../../shared/base/errors.js';
 import { readJson } from '../../shared/base/read-json.js';
 import { RunConfig } from '../../shared/run/run-config.js';
 import { engineAddresses, httpAddress, string, int } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
-import { findRun, ownServer, whichRun } from '../existing-run/find-run.js';
+import { findRun, keysOfNoServer, ownServer, whichRun } from '../existing-run/find-run.js';
 import { keyFolderIn } from '../nats-server/start.js';
 import type { RunFolder } from '../run-folder.js';
 import { readLaunch } from '../up/resume.js';
@@ -90,7 +91,11 @@ export async function loadPlaces(argv: readonly string[], env: Environment): Pro
     modelDir: modelDir ?? embeddedModelPath,
     loraRank: loraRank ?? 32,
   };
-  if (run === undefined) return places;
+  if (run === undefined) {
+    if (natsKeys !== undefined && natsUrl === undefined) throw new UserError(keysOfNoServer);
+    return places;
+  }
+
   const found = await findRun({ ...config, run });
   const { folder } = found;
   const own = found.natsUrl === undefined && folder ? await ownServer(folder) : undefined;

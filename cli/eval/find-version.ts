@@ -1,6 +1,6 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
-import { errorText, UserError } from '../../shared/base/errors.js';
+import { UserError } from '../../shared/base/errors.js';
 import type { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { bestState, type Checkpoint, type SavedState } from '../../shared/wire/ledger.js';
 import { objectOf, type PolicyManifest } from '../../shared/wire/policy-manifest.js';
@@ -15,7 +15,7 @@ export interface FoundVersion {
   readonly samplerPath: string | undefined;
   readonly adapter: PolicyAdapter | undefined; // from the run's object store, if it is there
   readonly files?: string | undefined; // what the backend saved for download, if it did
-  /** The saved state to restore it from, if it is not kept. */
+  /** The saved state to restore it from, if it is not kept; undefined for version 0 of a run that began from the base model. */
   readonly statePath: string | undefined;
 }
 
@@ -56,7 +56,9 @@ export async function findVersion(
   }
 
   const states = new Map<number, SavedState>();
-  for (const state of await savedStates(checkpoint?.statePath)) {
+  // The ledger also names those of earlier sessions, each a training run of its own at a server.
+  const known = [...(checkpoint?.states ?? []), ...(await savedStates(checkpoint?.statePath))];
+  for (const state of known) {
     const made = history.versionOf(state.step);
     if (made !== undefined) states.set(made, state);
   }
@@ -64,6 +66,11 @@ export async function findVersion(
     states.set(checkpoint.version, { path: checkpoint.statePath, step: checkpoint.step });
   }
   const state = states.get(version);
+  if (state === undefined && version === 0) {
+    // It need not be saved: an untrained adapter changes nothing, and the run keeps what it began from.
+    const unsaved = { samplerPath: undefined, adapter: undefined, statePath: config.from?.path };
+    return { config, version, step: 0, ...unsaved };
+  }
   if (state === undefined) {
     const kept = await store.policy.versions();
     throw new UserError(noSuchVersion(store.run, version, kept, [...states.keys()]));
@@ -113,15 +120,7 @@ async function readPolicy(
 }
 
 async function readConfig({ run, config }: Store): Promise<RunConfig> {
-  let found: RunConfig | undefined;
-  try {
-    found = await config.get();
-  } catch (cause) {
-    throw new UserError(
-      `the configuration of run ${run} cannot be read (${errorText(cause)}); was it made by another version of offbeat?`,
-      { cause },
-    );
-  }
+  const found = await config.get();
   if (found === undefined) throw new UserError(`the NATS server knows no run ${run}`);
   return found;
 }

@@ -38,7 +38,7 @@ export function weightsFromStore(
 export async function weightsFromBackend(
   client: Pick<
     TinkerClient,
-    | 'restoreLoraModel'
+    | 'createLoraModel'
     | 'createSamplingSession'
     | 'downloadAdapter'
     | 'downloadExternal'
@@ -51,14 +51,8 @@ export async function weightsFromBackend(
   let path = samplerPath;
   let isOurs = false;
   if (path === undefined) {
-    if (statePath === undefined) throw new Error(`version ${version} has no weights`);
-    const { rank, seed } = config.lora;
-    const run = await client.restoreLoraModel({
-      baseModel: config.model.name,
-      rank,
-      seed,
-      statePath,
-    });
+    const run = await client.createLoraModel({ baseModel: config.model.name, ...config.lora });
+    if (statePath !== undefined) await run.loadState(statePath, { optimizer: false });
     path = await run.saveWeightsForSampler(`eval-${version}`);
     isOurs = true;
   }
@@ -100,7 +94,9 @@ async function copyCheckpoint(
   to: string,
   { version, samplerPath, statePath }: FoundVersion,
 ): Promise<void> {
-  const { runId, kind, name } = parseTinkerPath((samplerPath ?? statePath)!);
+  const path = samplerPath ?? statePath;
+  if (path === undefined) return;
+  const { runId, kind, name } = parseTinkerPath(path);
   const part = join(runId, kind, name);
   try {
     await cp(join(checkpoints, part), join(to, part), { recursive: true });

@@ -76,8 +76,14 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
     natsKeys: launcher.natsKeys,
     backendUrl: launcher.backendUrl,
   };
-  return { run, folder, ...began, ...flags };
+  const place = { run, folder, ...began, ...flags };
+  if (natsKeys !== undefined && place.natsUrl === undefined) throw new UserError(keysOfNoServer);
+  return place;
 }
+
+/** Why `--nats-keys` alone is refused. */
+export const keysOfNoServer =
+  "--nats-keys names the keys to a NATS server of your own: add --nats-url, or remove it, since a run's own server has its keys in the folder of the run";
 
 /** A server that holds a run, and the folder of the keys to it, if it requires any. */
 export interface RunningStore {

@@ -40,7 +40,9 @@ export function waitsOver(steps: readonly StepRow[]): Waits | undefined {
     (sum, { at, metrics }, i) => sum + (metrics['seconds'] ?? (at - steps[i]!.at) / 1_000),
     0,
   );
-  const live = mean(steps.map(({ metrics }) => metrics['actors/live'] ?? 0));
+  // On examples the actors only evaluate, so that they wait shows nothing.
+  const isOnExamples = last.metrics['sft/nll'] !== undefined;
+  const live = isOnExamples ? 0 : mean(steps.map(({ metrics }) => metrics['actors/live'] ?? 0));
   return {
     seconds,
     learner: shares('idle/', learnerCauses, seconds),

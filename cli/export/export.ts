@@ -10,7 +10,7 @@ import { RunName } from '../../shared/wire/run-name.js';
 import { readJournal, stepRow, type StepRow } from '../read-journal.js';
 import { runFolderAt, runsIn, unknownRun } from '../run-folder.js';
 import { eventFile, eventFileName, isEventFile } from './tensorboard.js';
-import { csvText, wandbHistory } from './text-formats.js';
+import { csvLines, inBlocks, wandbHistory } from './text-formats.js';
 
 export const ExportConfig = z.object({
   run: RunName.describe('the run whose metrics.jsonl is exported; it may still be training.'),
@@ -81,11 +81,11 @@ const write: Readonly<Record<z.infer<typeof ExportConfig>['format'], Writer>> = 
       );
     });
     await writeFile(join(folder, 'config.json'), text);
-    await writeFile(join(folder, 'history.jsonl'), wandbHistory(rows));
+    await writeFile(join(folder, 'history.jsonl'), inBlocks(wandbHistory(rows)));
     return 'history.jsonl';
   },
   async csv(rows, { folder }) {
-    await writeFile(join(folder, 'metrics.csv'), csvText(rows));
+    await writeFile(join(folder, 'metrics.csv'), inBlocks(csvLines(rows)));
     return 'metrics.csv';
   },
 };

@@ -65,7 +65,7 @@ export async function loadModelRequest(
     );
   }
   const ownName = basename(resolve(name), extname(name) === '.gguf' ? '.gguf' : '');
-  const folder = out ?? join('models', ownName);
+  const folder = out?.replace(/(?<=.)\/+$/, '') ?? join('models', ownName); // the download is beside it
   if (kind === 'gguf') {
     return { wanted: { kind, path: resolve(name), dtype: dtype ?? 'bf16' }, out: folder };
   }

@@ -37,6 +37,8 @@ export interface StatusReport {
     readonly bound: number;
   } | null;
   readonly rolloutsPerSecond: number | null;
+  readonly nll: number | null; // of the examples of the newest step, in nats per token
+  readonly epoch: number | null; // passes over the examples
   readonly evaluation: Evaluation | null;
   readonly queues: readonly QueueReport[];
   readonly actors: readonly ActorReport[];
@@ -113,6 +115,8 @@ export function reportOf(state: RunState, isStopped = false): StatusReport {
             bound: known('tickets/bound') ?? config.maxStepsOffPolicy,
           },
     rolloutsPerSecond: rollouts === null || !seconds ? null : rollouts / seconds,
+    nll: known('sft/nll'),
+    epoch: known('sft/epoch'),
     evaluation:
       evaluation === undefined ? null : evaluationOf(evaluation.result, ago(evaluation.at)),
     queues: queuesOf(state),

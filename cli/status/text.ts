@@ -47,7 +47,7 @@ export function statusReportText(report: StatusReport): string {
 
 function progressLines(report: StatusReport): string[] {
   const { step, version, publishedSecondsAgo, publishLag, reward, staleness } = report;
-  const { solved, solvedNew, solvedRehearsal, rolloutsPerSecond, evaluation } = report;
+  const { solved, solvedNew, solvedRehearsal, rolloutsPerSecond, nll, epoch, evaluation } = report;
   const now = [
     ...(step === null ? ['no step yet'] : [`step ${step}`]),
     ...(version === null ? [] : [`version ${version}, published ${ago(publishedSecondsAgo ?? 0)}`]),
@@ -66,6 +66,8 @@ function progressLines(report: StatusReport): string[] {
           `staleness ${staleness.mean.toFixed(2)}, ${staleness.max} at most (bound ${staleness.bound})`,
         ]),
     ...(rolloutsPerSecond === null ? [] : [`${rolloutsPerSecond.toFixed(1)} rollouts/s`]),
+    ...(nll === null ? [] : [`nll ${nll.toFixed(3)}`]),
+    ...(epoch === null ? [] : [`epoch ${epoch.toFixed(2)}`]),
   ];
   const lines = [now, measured]
     .filter((parts) => parts.length > 0)

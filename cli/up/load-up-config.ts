@@ -71,11 +71,12 @@ export function loadUpConfig(
       if (input['run'] === undefined) complain('run', '--resume needs the name of the run');
       return;
     }
-    const chosen = withUsual(input, givenOf(input, choices));
-    checkEffects(input, chosen, complain);
-    checkRequest(learner, input, chosen, env, complain);
+    const settings = givenOf(input, choices);
+    checkEffects(input, { ...defaults, ...settings }, complain);
+    checkRequest(learner, input, withUsual(input, settings), env, complain);
   });
-  // Read by hand, since what is parsed depends on it: with OFFBEAT_RESUME instead of the flag they count at a resume, too.
+  // The flag decides which variables are parsed, so it is looked up before parsing. OFFBEAT_RESUME is not looked up:
+  // with it the learner's variables count at a resume too.
   const taken = argv.includes('--resume') ? {} : learnersOwn(env);
   const nameOf = (key: string) =>
     environmentName(upService, key) in taken
@@ -100,8 +101,8 @@ const chosenHere = [
 ];
 
 /**
- * The learner's own variables of such settings of a new run, as the launcher's: by themselves they would be overridden. A
- * resumed run has its stored settings.
+ * The learner's own variables of the settings `chosenHere`, renamed to the launcher's variables. Otherwise the flags
+ * that the launcher passes on would override them. Only for a new run: a resumed one has its stored settings.
  */
 function learnersOwn(env: Environment): Environment {
   const own = chosenHere.flatMap((key) => {
@@ -115,8 +116,8 @@ function learnersOwn(env: Environment): Environment {
 const ofLauncher = /^(?:name|splits|run|host|port|health|http|nats|checkpointDir)/;
 
 /**
- * Names the variables of a flag that only services have: they get the environment of this process. A service's own errors
- * name such flags.
+ * Names the environment variables for a flag that only services have. A user may try such a flag because the error of
+ * a service names it. Services get the environment of this process, so the variables work.
  *
  * @param shapes the settings of the services, by their names.
  * @param learner the settings of the learner, which a command has or leaves out for a reason.
@@ -182,8 +183,9 @@ function checkEffects(
   settings: UpRequest['settings'],
   complain: (key: string, message: string) => void,
 ): void {
-  const { evalProblems, zeroVariance, stopZeroVariance = 0, checkpointDir } = settings;
-  const { warmupSteps = 0, maxSteps } = settings;
+  const { evalProblems, evalEveryVersions, data } = settings;
+  const { zeroVariance, stopZeroVariance = 0, checkpointDir } = settings;
+  const { warmupSteps = 0, maxSteps, promptStyle, promptLanguage = 'en' } = settings;
   if (maxSteps !== undefined && Number(warmupSteps) > Number(maxSteps)) {
     complain(
       'warmupSteps',
@@ -198,6 +200,25 @@ function checkEffects(
   }
   if (dashboard === false && dashboardPort !== undefined) {
     complain('dashboardPort', '--no-dashboard serves no page; remove one of the two');
+  }
+  if (promptLanguage !== 'en' && String(promptStyle).endsWith('.json')) {
+    complain(
+      'promptLanguage',
+      'the file of --prompt-style has its words in one language; remove one of the two',
+    );
+  }
+  if (Number(evalEveryVersions) > 0 && evalProblems === 0 && data === undefined) {
+    complain(
+      'evalEveryVersions',
+      '--eval-problems 0 leaves no problem to evaluate; remove one of the two',
+    );
+  }
+  const { shaping, formatScore, ticketsAhead } = settings;
+  if (Number(formatScore ?? 0) > 0 && (shaping === 'none' || shaping === 'random')) {
+    complain('formatScore', `--shaping ${shaping} does not reward the form; remove one of the two`);
+  }
+  if (ticketsAhead !== undefined && data !== undefined) {
+    complain('ticketsAhead', '--data trains on examples, which need no tickets; remove it');
   }
   if (evalActors > 0 && evalProblems === 0) {
     complain(

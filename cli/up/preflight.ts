@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
 import {
   ConfigError,
@@ -25,6 +25,7 @@ import {
 } from '../../shared/run/hyperparameters.js';
 import { openTask, TaskSettings, taskSpec, type TaskSpec } from '../../shared/tasks/registry.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
+import type { Task } from '../../shared/tasks/task.js';
 import type { TrainingExamples } from '../../shared/tasks/examples/training-examples.js';
 import { services, type ServiceName } from '../services.js';
 import { countTrained } from '../trained-problems.js';
@@ -82,6 +83,8 @@ export async function preflight(
     checkNats(config, run, signal),
     checkBackend(config, signal),
   ]);
+  const isShipped = resolve(config.modelDir ?? embeddedModelPath) === resolve(embeddedModelPath);
+  if (isShipped && examples === undefined) reportCut(openTask(task), dataset, maxTokens, report);
   if (dataset.leakedRows > 0) {
     report(
       `${dataset.leakedRows} rows of the data are left out of training: a held-out problem asks the same`,
@@ -92,6 +95,30 @@ export async function preflight(
   }
   if (start !== undefined) await reportTrained(start, task, dataset, report);
   return { fitted, start };
+}
+
+/** For this many milliseconds problems are solved, to see how long their answers are. */
+const solvingMs = 20;
+
+/** Reports that answers are cut off. For the shipped model, which has a token for each character. */
+export function reportCut(
+  task: Pick<Task, 'solution'>,
+  { train }: Dataset,
+  maxTokens: number,
+  report: PreflightOptions['report'],
+): void {
+  const lengths: number[] = [];
+  const deadline = performance.now() + solvingMs;
+  for (const problem of train) {
+    const solved = task.solution?.(problem);
+    if (typeof solved === 'string') lengths.push(solved.length + 1); // with the token that ends it
+    if (performance.now() > deadline) break;
+  }
+  const cut = lengths.filter((length) => length > maxTokens);
+  if (cut.length === 0) return;
+  report(
+    `--max-tokens ${maxTokens} cuts off the solutions of ${cut.length} of the ${lengths.length} problems that were tried: give at least ${Math.max(...cut)}`,
+  );
 }
 
 /** Reports held-out problems that the run of `--from` was trained on, and what is not known of it. */

@@ -144,7 +144,7 @@ export function statusText(
 ): string {
   const { newest, first, trainedSeconds, recent, since } = progress;
   if (newest === undefined || first === undefined) {
-    // Not its number: steps after the checkpoint that the run continues from are trained again.
+    // The step's number is unknown: the run continues from a checkpoint, and the steps after that are trained again.
     const which = newest === undefined ? 'the first step' : 'the next step';
     return `waiting for ${which}, ${formatSeconds((now - since) / 1_000)} so far`;
   }

@@ -103,7 +103,8 @@ export async function copyStart(
     await mkdir(dirname(to), { recursive: true });
     await cp(join(folder, 'adapter'), join(to, 'adapter'), { recursive: true });
     const metadata = JSON.parse(await readFile(join(folder, metadataFile), 'utf8')) as object;
-    const about = { ...metadata, training_run_id: runId, kind, name, expires_at: null };
+    const kept = { expires_at: null, unnamed: undefined };
+    const about = { ...metadata, training_run_id: runId, kind, name, ...kept };
     await writeFile(join(to, metadataFile), `${JSON.stringify(about, undefined, 2)}\n`);
   } catch (cause) {
     throw new UserError(`the weights of ${run} cannot be copied (${errorText(cause)})`, { cause });

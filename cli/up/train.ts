@@ -55,7 +55,7 @@ export async function train(options: TrainOptions): Promise<void> {
     },
     onRoom: () => {
       screen.note('the disk has room again, the run continues');
-      // It may have switched JetStream off, or hang: 2.9.10 then ends by SIGKILL only.
+      // On a full disk nats-server may have switched JetStream off, or hang: 2.9.10 then ends only by SIGKILL.
       void fleet.renew(natsName, 2_000);
     },
   });
@@ -120,10 +120,10 @@ export async function train(options: TrainOptions): Promise<void> {
   const names = [...(ownBackend === undefined ? [] : [ownBackend]), learner, ...workers].map(
     ({ name }) => name,
   );
-  const renewNats = (trouble: ServerTrouble) => {
-    if (disk.reason !== undefined) return Promise.resolve(); // it is renewed when there is room
-    screen.warn(`nats-server ${serverTroubles[trouble]}; it is started again`);
-    return fleet.renew(natsName, 2_000);
+  const renewNats = async (trouble: ServerTrouble) => {
+    if (disk.reason !== undefined) return; // it is renewed when there is room
+    const isRenewed = await fleet.renew(natsName, 2_000);
+    if (isRenewed) screen.warn(`nats-server ${serverTroubles[trouble]}; it is started again`);
   };
   const watching = Promise.all([
     config.natsUrl === undefined ? watchJetStream(broker, renewNats, signal) : undefined,
@@ -204,7 +204,9 @@ const jetStreamBackMs = 60_000;
 /** How long nats-server may give no answer then. */
 const silentMs = 8_000;
 
-/** Without JetStream the learner could save nothing when it is asked to end. A full disk is not waited for. */
+/**
+ * Waits for JetStream, which the learner needs to save when it is asked to end. Does not wait while the disk is full.
+ */
 async function untilJetStreamIsOn(options: {
   readonly broker: Broker;
   readonly renewNats: (trouble: ServerTrouble) => Promise<void>;

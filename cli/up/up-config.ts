@@ -200,8 +200,8 @@ export function withEnd(settings: UpRequest['settings']): UpRequest['settings'] 
 }
 
 /**
- * Steps of a quarter of the learner's size: the shipped model learns sooner with them (docs/experiments/settings.md). Every
- * fourth as many are evaluated, so about as many by the clock.
+ * Steps of a quarter of the size of the learner's default: the shipped model learns sooner with them
+ * (docs/experiments/settings.md). Evaluations come after four times as many steps, so about as often by the clock.
  */
 const smallSteps = { groupsPerBatch: 16, evalEveryVersions: 80 };
 

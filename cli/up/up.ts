@@ -1,7 +1,9 @@
 import { existsSync } from 'node:fs';
+import { basename } from 'node:path';
 import type { z } from 'zod';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
+import { shownAddress } from '../../shared/broker/connect.js';
 import { ConfigError, type Environment } from '../../shared/service/config.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
@@ -98,13 +100,14 @@ export async function up(
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
     const launch = { run, launcher, settings: request.settings };
     const remember = () => writeLaunch(folder.launch, launch);
-    // Of a new run first, so that its folder counts as not begun if the start fails from here on.
+    // A new run writes its launch file first, so that its folder counts as not begun if the start fails from here on.
     if (resumable === undefined) await remember();
     if (start !== undefined) {
       await copyStart(start, folder);
       screen.note(`it starts from the weights of ${start.run}, with a new optimizer and at step 0`);
     }
-    // Of a resume once it works: settings that cannot start would be those of the next attempt.
+    // A resume writes the launch file only once the services are ready. Otherwise the next attempt would inherit
+    // settings that cannot start.
     const onReady = resumable === undefined ? undefined : remember;
     await train({ request, run, folder, natsBinary, screen, stop, onReady });
     hasFailed = false;
@@ -119,7 +122,11 @@ export async function up(
     if (resumable === undefined) {
       const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed, isUsers });
       if (hasFailed && !hadBegun) {
-        printError(`the run ${run} had not begun: the corrected command may use the same name`);
+        const left = deletion(run, request.config);
+        const there = left === undefined ? '' : ` once it is no longer on NATS: ${left}`;
+        printError(
+          `the run ${run} had not begun: the corrected command may use the same name${there}`,
+        );
       }
     }
   }
@@ -165,13 +172,16 @@ function openScreen(json: boolean, env: Environment): Screen {
 async function conclude(
   folder: RunFolder,
   earlierTime: number | undefined,
-  { config: { json, runsDir, modelDir, backendUrl }, settings: { finalRateShare } }: UpRequest,
+  { config, settings }: UpRequest,
   screen: Screen,
   stop: StopSignals,
 ): Promise<number> {
+  const { json, runsDir, modelDir, backendUrl } = config;
   const exitCode = stop.exitCode();
   if (exitCode !== undefined && !existsSync(folder.logs)) {
-    screen.note('stopped before the run began; nothing of it is kept');
+    const left = deletion(basename(folder.path), config);
+    const there = left === undefined ? '' : ` here; what is on NATS: ${left}`;
+    screen.note(`stopped before the run began; nothing of it is kept${there}`);
     return exitCode;
   }
   const summary = await readSummary(folder.summary, earlierTime);
@@ -184,9 +194,16 @@ async function conclude(
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else {
     const adapter = backendUrl === undefined ? await newestAdapter(folder) : undefined;
-    const weights = { finalRateShare, adapter };
+    const weights = { finalRateShare: settings.finalRateShare, adapter };
     const next = nextText(summary, { folder: folder.path, runsDir, modelDir, ...weights });
     screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
   }
   return exitCode ?? (isGivenUp ? givenUpCode : 0);
+}
+
+/** The command that deletes what a learner has stored on the user's NATS before the run began; undefined if that is our own. */
+function deletion(run: string, { natsUrl, natsKeys }: UpConfig): string | undefined {
+  if (natsUrl === undefined) return undefined;
+  const keys = natsKeys === undefined ? '' : ` --nats-keys ${natsKeys}`;
+  return `npx offbeat delete --run ${run} --nats-url ${shownAddress(natsUrl)}${keys} --keep-checkpoints --yes`;
 }

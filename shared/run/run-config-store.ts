@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { UserError } from '../base/errors.js';
 import type { Broker } from '../broker/broker.js';
 import { KeyValue } from '../broker/key-value.js';
 import type { Link } from '../broker/link.js';
 import { runConfigKey } from '../broker/names.js';
+import { WireError } from '../wire/codec.js';
 import { RunConfig } from './run-config.js';
 
 /** The stored configuration of a run: written by the learner, read by all other services. */
@@ -23,8 +25,17 @@ export class RunConfigStore {
     await this.#bucket.put(RunConfig, runConfigKey, config);
   }
 
+  /** @throws {UserError} if it is one of another version of this program. */
   async get(): Promise<RunConfig | undefined> {
-    return (await this.#bucket.get(RunConfig, runConfigKey))?.value;
+    try {
+      return (await this.#bucket.get(RunConfig, runConfigKey))?.value;
+    } catch (cause) {
+      if (!(cause instanceof WireError)) throw cause;
+      throw new UserError(
+        `the configuration of run ${this.#link.names.run} cannot be read (${cause.message}); was it made by another version of offbeat?`,
+        { cause },
+      );
+    }
   }
 
   /**

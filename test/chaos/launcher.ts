@@ -136,7 +136,7 @@ class Launched implements AsyncDisposable {
   static async start(seed: number, report: (line: string) => void): Promise<Launched> {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-up-'));
     const disk = canMount() ? SmallDisk.at(folder, diskBytes) : undefined;
-    const shape = { ...shapeOf(seed), evalProblems: 0 };
+    const shape = { ...shapeOf(seed), evalProblems: 0, evalEveryVersions: 0 };
     const flags = [
       ...learnerFlags(shape),
       ...['--checkpoint-every-steps=3', '--lease-seconds=4', '--max-minutes=30', '--no-dashboard'],

@@ -45,7 +45,16 @@ events.addEventListener('over', () => {
 function show(id: string, markup: string): void {
   const part = document.getElementById(id);
   if (part !== null) morph(part, markup);
+  else reloadOnce(id);
   if (id === 'title' && isOpen) say((state = stateOfRun()));
+}
+
+/** A page that was opened before the learner had written its configuration lacks the parts of a run on examples. */
+function reloadOnce(missing: string): void {
+  const key = `${document.title}: reloaded for ${missing}`;
+  if (sessionStorage.getItem(key) !== null) return;
+  sessionStorage.setItem(key, 'yes');
+  location.reload();
 }
 
 /** Whether the page still changes, by the phase in its title. */

@@ -69,6 +69,16 @@ const solved: Plot = {
   isPercentage: true,
 };
 
+const costs: readonly Plot[] = [
+  {
+    id: 'held',
+    question: 'cost',
+    title: 'Machines held, hours',
+    lines: [hours('sampler', 'held_seconds/sampler'), hours('trainer', 'held_seconds/trainer')],
+  },
+  { id: 'spent', question: 'cost', title: 'Money spent', lines: [metric('all', 'cost/total')] },
+];
+
 const plotsOnExamples: readonly Plot[] = [
   {
     id: 'nll',
@@ -89,6 +99,7 @@ const plotsOnExamples: readonly Plot[] = [
     title: 'Trained tokens a second',
     lines: [ofSteps('trained', (metrics) => ratio(metrics['sft/tokens'], metrics['seconds']))],
   },
+  ...costs,
 ];
 
 const plotsOnRollouts: readonly Plot[] = [
@@ -164,13 +175,7 @@ const plotsOnRollouts: readonly Plot[] = [
       metric('in flight', 'run_tokens/in_flight'),
     ],
   },
-  {
-    id: 'held',
-    question: 'cost',
-    title: 'Machines held, hours',
-    lines: [hours('sampler', 'held_seconds/sampler'), hours('trainer', 'held_seconds/trainer')],
-  },
-  { id: 'spent', question: 'cost', title: 'Money spent', lines: [metric('all', 'cost/total')] },
+  ...costs,
 ];
 
 /** Every chart of a run on rollouts, or on examples, also those without points yet, so that the layout does not change. */

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { readJson } from '../../../shared/base/read-json.js';
 import { EvalResult } from '../../../shared/wire/eval-result.js';
 import { RunConfig } from '../../../shared/run/run-config.js';
+import { isInUse } from '../../../shared/service/folder-lock.js';
 import { readJournal, stepRow } from '../../read-journal.js';
 import type { RunFolder } from '../../run-folder.js';
 import type { EvalPoint } from './history.js';
@@ -23,7 +24,7 @@ export async function folderRun(run: string, folder: RunFolder): Promise<RunView
   return {
     run,
     at: Date.now(),
-    phase: 'over',
+    phase: isInUse(folder.path) ? 'silent' : 'over',
     config: RunConfig.safeParse(config).data,
     history: { steps, evals, quarantined: [], summary: Summary.safeParse(summary).data },
     flow: undefined,

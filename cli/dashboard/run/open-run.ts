@@ -1,8 +1,10 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { connectBroker } from '../../../shared/broker/connect.js';
 import type { Broker } from '../../../shared/broker/broker.js';
 import { errorText, UserError } from '../../../shared/base/errors.js';
+import { isInUse } from '../../../shared/service/folder-lock.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
-import { type FoundRun, runningStore } from '../../existing-run/find-run.js';
+import { type FoundRun, type RunningStore, runningStore } from '../../existing-run/find-run.js';
 import { accessWith } from '../../nats-server/keys.js';
 import type { RunFolder } from '../../run-folder.js';
 
@@ -29,7 +31,7 @@ export async function openRun(
     folder: kept,
     [Symbol.asyncDispose]: () => Promise.resolve(),
   });
-  const store = await runningStore(found);
+  const store = await comingStore(found, signal);
   if (store === undefined) return ofFolder(folder!); // a run without a named server has a folder
   try {
     const identity = { role: 'observer' } as const;
@@ -51,5 +53,22 @@ export async function openRun(
     if (folder === undefined || signal.aborted) throw caught;
     report(`${errorText(caught)}; showing the folder of the run instead`);
     return ofFolder(folder);
+  }
+}
+
+const startingMs = 10_000;
+const lookEveryMs = 250;
+
+/** The server that holds the run, which is waited for while a process uses the folder: it may be starting. */
+async function comingStore(
+  found: FoundRun,
+  signal: AbortSignal,
+): Promise<RunningStore | undefined> {
+  const deadline = performance.now() + startingMs;
+  for (;;) {
+    const store = await runningStore(found);
+    const isUsed = found.folder !== undefined && isInUse(found.folder.path);
+    if (store !== undefined || !isUsed || performance.now() > deadline) return store;
+    await sleep(lookEveryMs, undefined, { signal });
   }
 }

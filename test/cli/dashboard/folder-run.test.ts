@@ -6,6 +6,7 @@ import { describe, it } from 'node:test';
 import { folderRun } from '../../../cli/dashboard/run/folder-run.js';
 import { writeSamples } from '../../../cli/dashboard/run/sampled-group.js';
 import { runFolderAt } from '../../../cli/run-folder.js';
+import { lockFolder } from '../../../shared/service/folder-lock.js';
 import { evalResult, runConfig } from '../../support/messages.js';
 import { sampled } from '../../support/run-view.js';
 
@@ -42,6 +43,13 @@ describe('a run read from its folder', () => {
       assert.equal(history.evals[0]?.version, 2);
       assert.equal(history.summary?.['reason'], 'max_steps');
       assert.deepEqual(samples, [sampled('7*3*4')]);
+    });
+  });
+
+  it('a run read from its folder is not over while a process uses the folder', async () => {
+    await withFolder(async (folder) => {
+      using _lock = await lockFolder(folder, 'offbeat up');
+      assert.equal((await folderRun('r', runFolderAt(folder, '.'))).phase, 'silent');
     });
   });
 

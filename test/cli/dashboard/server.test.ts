@@ -2,10 +2,12 @@ import assert from 'node:assert/strict';
 import { get, request, type IncomingMessage } from 'node:http';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, it } from 'node:test';
 import { refusalOf, serveDashboard } from '../../../cli/dashboard/server.js';
 import { runView } from '../../support/run-view.js';
 import { sendSlowly } from '../../support/slow-client.js';
+import { until } from '../../support/waiting.js';
 
 const serve = (now = () => Promise.resolve(runView())) =>
   serveDashboard({ port: 0, everyMs: 10, now });
@@ -112,6 +114,22 @@ describe('the dashboard', { timeout: 120_000 }, () => {
     } finally {
       await page[Symbol.asyncDispose]();
     }
+  });
+
+  it('the dashboard begins no look at the run before the last one has ended, however long it takes', async () => {
+    let [running, most, ended] = [0, 0, 0];
+    await using page = await serve(async () => {
+      most = Math.max(most, ++running);
+      await sleep(50); // five times the interval
+      running--;
+      ended++;
+      return runView();
+    });
+    const asking = get(new URL('/events', page.url));
+    await once(asking, 'response');
+    await until(() => ended >= 3);
+    asking.destroy();
+    assert.equal(most, 1);
   });
 
   it('the dashboard sends the final state to open pages', async () => {

@@ -53,4 +53,9 @@ describe('the settings of the doctor', () => {
     const flags = ['--nats-url=nats://bus:4222', '--engine-url=http://gpu-1:8000'];
     assert.equal((await places('--run=mune', ...flags)).engineUrl, 'http://gpu-1:8000');
   });
+
+  it('the doctor refuses keys without the NATS server that they are for', async () => {
+    await assert.rejects(places('--nats-keys=keys'), /--nats-keys .*add --nats-url/);
+    await places('--nats-keys=keys', '--nats-url=nats://bus:4222');
+  });
 });

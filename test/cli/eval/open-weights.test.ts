@@ -13,10 +13,17 @@ async function opened(
   warnings: string[],
   sampler: 'tinker' | 'onnx' = 'tinker',
 ) {
-  const restored = { saveWeightsForSampler: () => Promise.resolve(saved) };
+  const loaded: [path: string, options: object][] = [];
+  const restored = {
+    loadState: (...asked: [string, object]) => Promise.resolve(void loaded.push(asked)),
+    saveWeightsForSampler: () => {
+      assert.deepEqual(loaded, [['tinker://run/weights/state-000003', { optimizer: false }]]);
+      return Promise.resolve(saved);
+    },
+  };
   const unused = () => Promise.reject(new Error('not asked for'));
   const client = {
-    restoreLoraModel: () => Promise.resolve(restored as unknown as TrainingRun),
+    createLoraModel: () => Promise.resolve(restored as unknown as TrainingRun),
     createSamplingSession: () => Promise.resolve('session-1'),
     downloadAdapter: unused,
     downloadExternal: unused,
@@ -32,6 +39,33 @@ async function opened(
 }
 
 describe('the weights that a backend restores for an evaluation', () => {
+  it('version 0 of a run that began from the base model is an untrained adapter, since it need not have been kept', async () => {
+    const made: object[] = [];
+    const unused = () => Promise.reject(new Error('not asked for'));
+    const fresh = { saveWeightsForSampler: () => Promise.resolve(saved) };
+    const client = {
+      createLoraModel: (model: object) => {
+        made.push(model);
+        return Promise.resolve(fresh as unknown as TrainingRun);
+      },
+
+      createSamplingSession: () => Promise.resolve('session-1'),
+      ...{ downloadAdapter: unused, downloadExternal: unused },
+      deleteCheckpoint: () => Promise.resolve(),
+    };
+    const config = runConfig({ lora: { rank: 16, seed: 3 } });
+    const found = { config, version: 0, step: 0, adapter: undefined };
+    const unsaved = { ...found, samplerPath: undefined, statePath: undefined };
+    await using weights = await weightsFromBackend(
+      client,
+      { sampler: 'tinker' },
+      unsaved,
+      () => undefined,
+    );
+    assert.equal(weights.samplerPath, saved);
+    assert.deepEqual(made, [{ baseModel: config.model.name, rank: 16, seed: 3 }]);
+  });
+
   it('restored weights are deleted after the evaluation', async () => {
     const deleted: string[] = [];
     const weights = await opened((path) => Promise.resolve(void deleted.push(path)), []);

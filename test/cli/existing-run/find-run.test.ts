@@ -72,6 +72,14 @@ describe('the run to be evaluated', () => {
     await rm(join(runs, 'by-itself'), { recursive: true });
   });
 
+  it('keys are refused if the run has no NATS server of the user', async () => {
+    await assert.rejects(find('--run=engine', '--nats-keys=keys'), {
+      name: 'UserError',
+      message: /--nats-keys .*add --nats-url, or remove it/,
+    });
+    assert.equal((await find('--run=lag-2', '--nats-keys=keys')).natsKeys, 'keys');
+  });
+
   it('the run needs no folder if its NATS server is named', async () => {
     const found = await find('--run=far', '--nats-url=nats://h:1');
     assert.deepEqual(

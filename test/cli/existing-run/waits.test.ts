@@ -38,6 +38,15 @@ describe('the waiting times of learner and actors', () => {
     assert.deepEqual([waits?.seconds, waits?.learner['groups']], [10, 0.5]);
   });
 
+  it('the actors of a run on examples wait for nothing that matters, since they only evaluate', () => {
+    const waiting = { 'sft/nll': 1, 'actors/idle_seconds/ticket': 0 };
+    const steps = [
+      step(1, 0, waiting),
+      step(2, 10, { ...waiting, 'actors/idle_seconds/ticket': 20 }),
+    ];
+    assert.deepEqual(waitsOver(steps)?.actors, {});
+  });
+
   it('the waiting share is unknown before there are two steps', () => {
     assert.equal(waitsOver([]), undefined);
     assert.equal(waitsOver([step(1, 0, {})]), undefined);

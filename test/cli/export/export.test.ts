@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
 import { eventFile } from '../../../cli/export/tensorboard.js';
-import { csvText, wandbHistory } from '../../../cli/export/text-formats.js';
+import { csvLines, inBlocks, wandbHistory } from '../../../cli/export/text-formats.js';
 import { readJournal, stepRow, type StepRow } from '../../../cli/read-journal.js';
 import { runOffbeat } from '../../support/offbeat.js';
 
@@ -108,18 +108,29 @@ describe('an event file of TensorBoard', () => {
 describe('the CSV and JSON formats', () => {
   it('the CSV format has every column that any step has', () => {
     assert.equal(
-      csvText(rows),
+      [...csvLines(rows)].join(''),
       'step,version,time,env/all/correct,seconds,"eval/a""b"\r\n' +
         '1,1,2026-11-21T10:00:00.000Z,0.25,3,\r\n2,2,2026-11-21T10:00:03.500Z,0.5,,1\r\n',
     );
   });
 
   it('the JSON lines use the names of Weights & Biases for step and time', () => {
-    const [, last] = wandbHistory(rows).trimEnd().split('\n');
+    const [, last] = wandbHistory(rows);
     assert.deepEqual(JSON.parse(last!), {
       ...{ _step: 2, _timestamp: beganAt / 1_000 + 3.5, _runtime: 3.5 },
       ...{ version: 2, 'env/all/correct': 0.5, 'eval/a"b': 1 },
     });
+  });
+
+  it('the lines of a long run are written in blocks, since together they may be longer than a string can be', () => {
+    const lines = Array.from({ length: 5 }, (_, i) => String(i).repeat(500_000));
+    const blocks = [...inBlocks(lines)];
+    assert.deepEqual(
+      blocks.map(({ length }) => length),
+      [1_500_000, 1_000_000],
+    );
+    assert.equal(blocks.join(''), lines.join(''));
+    assert.deepEqual([...inBlocks([])].join(''), '');
   });
 });
 
@@ -149,10 +160,12 @@ describe('offbeat export', { timeout: 120_000 }, () => {
     assert.deepEqual(events, Buffer.from(eventFile(rows)));
     const elsewhere = join(folder, 'elsewhere');
     assert.equal((await exported('--format=wandb', `--out=${elsewhere}`)).code, 0);
-    assert.equal(await readFile(join(elsewhere, 'history.jsonl'), 'utf8'), wandbHistory(rows));
+    const history = [...wandbHistory(rows)].join('');
+    assert.equal(await readFile(join(elsewhere, 'history.jsonl'), 'utf8'), history);
     assert.equal(await readFile(join(elsewhere, 'config.json'), 'utf8'), '{"seed":1}\n');
     assert.equal((await exported('--format=csv', `--out=${elsewhere}`)).code, 0);
-    assert.equal(await readFile(join(elsewhere, 'metrics.csv'), 'utf8'), csvText(rows));
+    const csv = [...csvLines(rows)].join('');
+    assert.equal(await readFile(join(elsewhere, 'metrics.csv'), 'utf8'), csv);
   });
 
   it('a later export replaces the event file whose first step was trained again, in the folder of the run', async () => {

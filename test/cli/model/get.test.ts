@@ -345,6 +345,9 @@ describe('offbeat model get', { timeout: 120_000 }, () => {
       const local = await load('get', embeddedModelPath);
       assert.deepEqual(local.wanted, { kind: 'directory', path: embeddedModelPath });
       assert.equal(local.out, join('models', basename(embeddedModelPath)));
+      // As a shell completes it; what is downloaded lies beside it meanwhile.
+      assert.equal((await load('get', 'Qwen/Qwen3-0.6B', '--out=models/q/')).out, 'models/q');
+      assert.equal((await load('get', 'Qwen/Qwen3-0.6B', '--out=/')).out, '/');
       const path = join(folder, 'a.b.gguf');
       await writeFile(path, '');
       const { wanted: file, out: ofFile } = await load('get', path, '--dtype', 'fp32');

@@ -5,11 +5,17 @@ import { watchJetStream } from '../../../cli/nats-server/jetstream-watch.js';
 import { isWithoutJetStream } from '../../../shared/broker/failures.js';
 import { NatsServer } from '../../support/nats-server.js';
 
-/** Polls a server that is +: on, o: off, h: hanging, d: disconnected, one letter a poll of 1 s. @returns the polls that restarted it. */
+/**
+ * Polls a server that is +: on, o: off, h: hanging, d: disconnected, one letter for each poll of 1 s. At s this process is
+ * suspended for a minute while it waits for the answer.
+ *
+ * @returns the polls that restarted the server.
+ */
 async function restarts(answers: string, untilOn = false, silentMs = 60_000): Promise<number[]> {
   const over = new AbortController();
   const restarted: number[] = [];
   let polled = 0;
+  let suspendedMs = 0;
   const broker = {
     get isConnected() {
       if (polled === answers.length) over.abort();
@@ -17,11 +23,12 @@ async function restarts(answers: string, untilOn = false, silentMs = 60_000): Pr
     },
     offersJetStream: () => {
       const answer = answers[polled - 1];
-      return Promise.resolve(answer === 'h' ? undefined : answer !== 'o');
+      if (answer === 's') suspendedMs += 60_000;
+      return Promise.resolve(answer === 'h' || answer === 's' ? undefined : answer !== 'o');
     },
   };
   const restart = () => Promise.resolve(void restarted.push(polled));
-  const options = { pollMs: 1, silentMs, untilOn, now: () => 1_000 * polled };
+  const options = { pollMs: 1, silentMs, untilOn, now: () => 1_000 * polled + suspendedMs };
   await watchJetStream(broker, restart, over.signal, options);
   return restarted;
 }
@@ -41,6 +48,7 @@ describe('the watch for a NATS server that has switched JetStream off', () => {
     assert.deepEqual(await restarts('+hhhhhhhhh+', false, 4_000), [5, 9]);
     assert.deepEqual(await restarts('dhhdh+', true, 4_000), [4]);
     assert.deepEqual(await restarts('hhh+hhhohhh+', false, 4_000), []);
+    assert.deepEqual(await restarts('+hshh+hhhhh', false, 4_000), [10]); // time in which we were suspended does not count
   });
 
   it('a server that is starting or away is left alone', async () => {

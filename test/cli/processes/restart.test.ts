@@ -20,6 +20,13 @@ describe('a restart', () => {
     assert.equal(restartDelayMs(absent, 0), undefined);
   });
 
+  it('a restart is attempted if a process refuses what it could use before, such as a server that may come back', () => {
+    const refused = { code: 2, signal: undefined };
+    assert.equal(restartDelayMs(refused, 1, true), 2_000);
+    assert.equal(restartDelayMs(refused, maxRestarts, true), undefined);
+    assert.equal(restartDelayMs(refused, 1), undefined); // it crashed at first, and then refused its settings
+  });
+
   it('a restart is no longer counted after the process has run for a long time', () => {
     assert.deepEqual([countedRestarts(4, 59_999), countedRestarts(4, 60_000)], [4, 0]);
   });

@@ -78,6 +78,12 @@ describe('the status of a run', () => {
     assert.match(solved(shares), /^ {2}solved new 19\.6 % {2}rehearsal 71\.2 %$/m);
   });
 
+  it('the status of a run on examples shows their logprob and how often they were seen', () => {
+    const metrics = { 'sft/nll': 0.1234, 'sft/epoch': 1.5 };
+    const steps = [{ v: 1, kind: 'step', at: 90_000, step: 8, version: 8, metrics } as const];
+    assert.match(text({ steps }), /^ {2}nll 0\.123 {2}epoch 1\.50$/m);
+  });
+
   it('the status of a run says how the run ended, and that its actors ended with it', () => {
     const ended = (reason: string) =>
       text({

@@ -181,6 +181,20 @@ describe('the flags of npm start', () => {
     const evals = complaint(['--eval-problems=0', '--eval-actors=2']);
     assert.match(evals, /--eval-actors .* is "2": --eval-problems 0 gives them nothing/);
     load(['--eval-problems=0', '--eval-actors=0', '--dashboard-port=8080']);
+    const never = complaint(['--eval-problems=0', '--eval-every-versions=5']);
+    assert.match(never, /--eval-every-versions .* is "5": --eval-problems 0 leaves no problem/);
+    load(['--eval-problems=0', '--eval-every-versions=0']);
+    for (const shaping of ['none', 'random']) {
+      const form = complaint([`--shaping=${shaping}`, '--format-score=0.2']);
+      assert.match(form, /--format-score .* is "0\.2": --shaping \w+ does not reward the form/);
+    }
+    load(['--shaping=continuous', '--format-score=0.2']);
+    const tickets = complaint(['--data=solver', '--tickets-ahead=4']);
+    assert.match(tickets, /--tickets-ahead .* is "4": --data trains on examples/);
+    const words = complaint(['--prompt-style=own.json', '--prompt-language=zh']);
+    assert.match(words, /--prompt-language .* is "zh": the file of --prompt-style/);
+    load(['--prompt-style=own.json', '--prompt-language=en']);
+    load(['--prompt-style=think', '--prompt-language=zh', '--max-tokens=256']);
     const late = complaint(['--max-steps=30', '--warmup-steps=31']);
     assert.match(
       late,
