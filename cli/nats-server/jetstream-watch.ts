@@ -4,6 +4,9 @@ import type { Broker } from '../../shared/broker/broker.js';
 /** How many polls must find JetStream off: a server that has just started may answer before it is on. */
 const offPolls = 3;
 
+/** Two polls that are apart by so much more than their pause show that this process was suspended. */
+const suspendedMs = 10_000;
+
 /** Why a server must be restarted: it has switched JetStream off, or gives no answer at all. */
 export type ServerTrouble = 'off' | 'silent';
 
@@ -22,10 +25,12 @@ export async function watchJetStream(
   { pollMs = 1_000, silentMs = 60_000, untilOn = false, now = () => performance.now() } = {},
 ): Promise<void> {
   const isOver = () => signal.aborted;
-  for (let [off, answeredAt] = [0, now()]; !isOver();) {
+  for (let [off, answeredAt, checkedAt] = [0, now(), now()]; !isOver();) {
     const isOn = broker.isConnected ? await broker.offersJetStream() : undefined;
     if (isOn === true && untilOn) return;
-    if (isOn !== undefined) answeredAt = now();
+    const wasSuspended = now() - checkedAt > pollMs + suspendedMs;
+    checkedAt = now();
+    if (isOn !== undefined || wasSuspended) answeredAt = now();
     off = isOn === false ? off + 1 : 0;
     const isSilent = now() - answeredAt >= silentMs;
     if ((off === offPolls || isSilent) && !isOver()) {

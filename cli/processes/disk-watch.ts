@@ -59,8 +59,8 @@ export class DiskWatch implements AsyncDisposable {
   }
 
   /**
-   * Whether there is room. Room that has just appeared counts once all writers have noticed it, which this waits
-   * for, or until `signal` aborts.
+   * Whether there is room. If room has just appeared, this first waits until all writers have noticed it, or `signal`
+   * aborts.
    */
   async hasRoomNow(signal: AbortSignal): Promise<boolean> {
     if (this.#reason !== undefined && (await this.#probe()) === undefined) await this.room(signal);

@@ -12,6 +12,7 @@ import {
   ManagedProcess,
   waitForReady,
   countedRestarts,
+  hasRecovered,
   maxRestarts,
   restartDelayMs,
 } from './managed-process.js';
@@ -23,8 +24,8 @@ export interface Member {
   /** Called for each start, so that a restart gets a new port. */
   readonly command: () => Promise<Command & { healthUrl: string }>;
   /**
-   * `finishes`: a clean end is the end of the run, after any other end it is restarted; `restarts`: it is
-   * restarted after any end.
+   * `finishes`: the run is over when the member ends with code 0 or has given up training; after any other end it is
+   * restarted. `restarts`: it is restarted after any end. Restarts stop when they cannot help; then the run fails.
    */
   readonly whenItEnds: 'finishes' | 'restarts';
   /** Those of one rank are stopped together, lower ranks first. */
@@ -109,8 +110,8 @@ export class Fleet implements AsyncDisposable {
   /**
    * Waits until every member is ready. Reports those that take long, such as an actor whose engine does not answer.
    *
-   * @param slowMs after which they are reported, and again if they then say something else.
-   * @throws {FleetError} naming those that are not by the deadline, with their own reasons.
+   * @param slowMs interval of these reports; a report that would repeat the last one is left out.
+   * @throws {FleetError} naming the members that are not ready by the deadline, with their own reasons.
    */
   async ready(
     names: readonly string[],
@@ -180,18 +181,21 @@ export class Fleet implements AsyncDisposable {
   /**
    * Ends an adopted process, so that it is started again where it was. No member starts until it has ended. A call
    * while it is being ended waits for the same end.
+   *
+   * @returns whether this call has ended it: not if it is being started already.
    */
-  async renew(name: string, graceMs: number): Promise<void> {
+  async renew(name: string, graceMs: number): Promise<boolean> {
     const running = this.#running.get(name);
-    if (running === undefined || this.#isStopping()) return;
+    if (running === undefined || this.#isStopping()) return false;
     if (this.#renewing.has(name)) {
       await this.#renewed;
-      return;
+      return false;
     }
     this.#renewing.add(name);
     this.#renewedAt = Date.now();
     this.#renewed = running.process.stop(graceMs, this.#hurry);
     await this.#renewed;
+    return true;
   }
 
   /** Resolves when the process that is being renewed, if there is one, has ended. */
@@ -230,9 +234,10 @@ export class Fleet implements AsyncDisposable {
   /** Runs the member's processes, one after the other. */
   async #keep(member: Member): Promise<void> {
     const { name } = member;
+    let hasWorked = false;
     for (let restarts = 0; !this.#isStopping();) {
       const command = await member.command();
-      await this.#renewed; // the old process would refuse it for good, the new one is waited for
+      await this.#renewed; // the old server would refuse the member for good; a member waits for the new one
       if (this.#isStopping()) return;
       const process = new ManagedProcess(command, this.logPath(name));
       this.#running.set(name, { member, process, healthUrl: command.healthUrl });
@@ -242,11 +247,13 @@ export class Fleet implements AsyncDisposable {
 
       const isEnd = exit.code === 0 || exit.code === givenUpCode; // its summary says which
       if (member.whenItEnds === 'finishes' && isEnd) return;
-      // What it could not use may be the process that was renewed; anything else fails again.
+      // The renewed process may be why the member failed. If something else is wrong, the member fails again.
       if (exit.code === userErrorCode && process.startedAt <= this.#renewedAt) continue;
       if (await this.#endedOfFullDisk(name, exit)) continue;
-      restarts = countedRestarts(restarts, Date.now() - process.startedAt);
-      const delayMs = restartDelayMs(exit, restarts);
+      const livedMs = Date.now() - process.startedAt;
+      restarts = countedRestarts(restarts, livedMs);
+      hasWorked ||= hasRecovered(livedMs);
+      const delayMs = restartDelayMs(exit, restarts, hasWorked);
       if (delayMs === undefined) {
         await this.#failBy(name, process, exit);
         return;
@@ -324,8 +331,8 @@ export class Fleet implements AsyncDisposable {
         ? Math.min(member.stopGraceMs, most)
         : member.stopGraceMs;
     const exit = await process.stop(graceMs, this.#hurry);
-    // nats-server answers SIGTERM with code 1, and only the learner has something to save.
-    // The signal itself ends it only before it can have begun anything.
+    // Only the learner has something to save, so only its exit code counts; nats-server answers SIGTERM with code 1.
+    // SIGTERM itself ends a learner only before it has begun anything.
     const isAmiss =
       member.whenItEnds === 'finishes' && exit.code !== 0 && exit.signal !== 'SIGTERM';
     if (isAmiss || exit.signal === 'SIGKILL') {

@@ -16,8 +16,8 @@ export async function logTail(path: string, count: number, from = 0): Promise<st
 }
 
 /**
- * Why a process ended, by its log: its last fatal message without the stack, or else its last line;
- * undefined without a line.
+ * Why a process ended, by its log: its last fatal message without the stack, or else its last line; empty if there is
+ * none.
  */
 export async function lastWords(path: string, from = 0): Promise<string> {
   const blocks = await readBlocks(path, from);

@@ -93,7 +93,7 @@ const pollMs = 150;
  * Waits until `/readyz` says that a process can work.
  *
  * @param isOver asked between polls: true once the process has ended, so that waiting is pointless.
- * @param onReason told after each poll why it is not ready, in its own words.
+ * @param onReason called after each poll with the process's own reason why it is not ready.
  * @returns undefined when it is ready, else why it is not, in its own words.
  */
 export async function waitForReady(
@@ -132,16 +132,28 @@ const recoveredAfterMs = 60_000;
  * How long to wait before a process is started again: 1 s, doubling with each restart.
  *
  * @param restarts how often it was restarted since it last recovered.
+ * @param hasWorked whether an earlier process of this start ran for long, with the same settings.
  * @returns milliseconds, or undefined when starting it again cannot help.
  */
-export function restartDelayMs(exit: Exit, restarts: number): number | undefined {
-  if (exit.code === userErrorCode || exit.failure !== undefined) return undefined;
+export function restartDelayMs(
+  exit: Exit,
+  restarts: number,
+  hasWorked = false,
+): number | undefined {
+  // What it cannot use any more may come back, such as the user's NATS server.
+  const isHopeless = exit.code === userErrorCode && !hasWorked;
+  if (isHopeless || exit.failure !== undefined) return undefined;
   return restarts >= maxRestarts ? undefined : 1_000 * 2 ** restarts;
+}
+
+/** Whether a process that ran for `livedMs` has worked. */
+export function hasRecovered(livedMs: number): boolean {
+  return livedMs >= recoveredAfterMs;
 }
 
 /** The restarts that count, given how many preceded a process that ran for `livedMs`. */
 export function countedRestarts(restarts: number, livedMs: number): number {
-  return livedMs >= recoveredAfterMs ? 0 : restarts;
+  return hasRecovered(livedMs) ? 0 : restarts;
 }
 
 /** How a process ended. */

@@ -43,9 +43,10 @@ export interface RunPlaces {
 export const stopRanks = { learner: 0, workers: 1, backend: 2, nats: 3 };
 
 /**
- * For processes that compute with a model of the user's, which may be large. Once the C library has freed a block of some
- * megabytes it keeps later ones for itself; with this limit it gives back all that are larger. It also keeps freed memory apart
- * for each thread, unless all threads must share two arenas. docs/performance.md says what both save.
+ * Saves memory in processes that compute with a model of the user's, which may be large. Once the C library has freed
+ * a block of some megabytes, it keeps later blocks of that size; with the threshold it returns every larger block to
+ * the system. It also keeps freed memory apart for each thread; with the arena limit all threads share two arenas.
+ * docs/performance.md has what both save.
  */
 function memoryEnvironment({ modelDir }: Pick<UpConfig, 'modelDir'>): Record<string, string> {
   if (modelDir === undefined) return {};
@@ -284,7 +285,7 @@ export function learnerMember(
   };
 }
 
-/** Never less than a moment: a learner needs a limit above 0, and ends at once. */
+/** The time that is left, at least a moment: a learner needs a limit above 0, and with this one it ends at once. */
 function timeLeft(
   { maxMinutes }: UpRequest['settings'],
   trainedSeconds: number,

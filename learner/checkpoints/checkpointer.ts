@@ -121,8 +121,10 @@ export class Checkpointer {
   }
 
   /**
-   * Records the evaluation score of a step, whose state may be saved later: the best state is kept. If the
-   * ledger lists the state, rewrites it at once, since no further checkpoint may follow; resolves after that.
+   * Records the evaluation score of a step, so that the best state is kept; the state may be saved only later. If the
+   * ledger already lists the state, this rewrites the newest checkpoint at once, because no further one may follow.
+   *
+   * @returns once the ledger has the score, or at once if the next checkpoint will include it.
    */
   scored(step: number, score: number): Promise<void> {
     this.#scores.set(step, score);

@@ -137,7 +137,7 @@ async function resume(
     await deleteOrphans({ client, policy: broker.policy, states: needed, confirmLead, log });
   }
   const version = Math.max(checkpoint.version, (await newestVersion(broker)) + 1);
-  // A rewind to this version or a higher one was never published: its learner crashed first.
+  // If a rewind's `from` is this version or higher, that version was never published: the learner crashed first.
   const rewinds = (checkpoint.rewinds ?? []).filter(({ from }) => from < version);
   if (version > checkpoint.version) rewinds.push({ from: version, to: checkpoint.version });
   if (version > checkpoint.version || !isInLedger) {

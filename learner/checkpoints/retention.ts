@@ -49,7 +49,7 @@ export function statesToDelete(
 
 interface OrphansOptions {
   readonly client: Pick<TinkerClient, 'listCheckpoints' | 'deleteCheckpoint'>;
-  readonly policy: Pick<PolicyStore, 'versions' | 'at'>;
+  readonly policy: Pick<PolicyStore, 'versions' | 'at' | 'deleteOrphans'>;
   /** All states that the run needs. */
   readonly states: readonly { readonly path: string }[];
   /** Throws if another learner leads. */
@@ -58,11 +58,11 @@ interface OrphansOptions {
 }
 
 /**
- * Deletes orphans: checkpoints that earlier learners of the run saved and that nothing names, because of a
- * crash before they were named or a failed deletion. Call it before this session saves anything. It covers
- * only those runs at the backend of which at least one checkpoint is named.
+ * Deletes orphans: checkpoints of earlier learners at the backend, and adapters in NATS, that nothing names. Either a
+ * crash came before something named them, or their deletion failed. Call this before the session saves anything. It
+ * looks only at backend runs of which at least one checkpoint is named.
  *
- * @returns the number deleted; never rejects, since orphans that stay do no harm.
+ * @returns the number of checkpoints deleted; never rejects, since orphans that stay do no harm.
  */
 export async function deleteOrphans(options: OrphansOptions): Promise<number> {
   const { client, policy, states, confirmLead, log } = options;
@@ -90,6 +90,8 @@ export async function deleteOrphans(options: OrphansOptions): Promise<number> {
       await client.deleteCheckpoint(path);
       deleted += 1;
     }
+    const parts = await policy.deleteOrphans(confirmLead);
+    if (parts > 0) log.info({ parts }, 'orphaned adapters deleted');
   } catch (caught) {
     log.warn({ reason: errorText(caught) }, 'orphaned checkpoints not deleted');
   }

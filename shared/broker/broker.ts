@@ -61,6 +61,8 @@ export class Broker implements AsyncDisposable {
   readonly #sweep: Sweep;
   #repairs: NodeJS.Timeout | undefined;
   #sweeps: NodeJS.Timeout | undefined;
+  #isSweeping = false;
+  #restoring = Promise.resolve();
   #limits: RunLimits | undefined;
   #restorations = 0;
 
@@ -85,6 +87,7 @@ export class Broker implements AsyncDisposable {
     this.#queueRepair = new QueueRepair(link, (source) => this.resetConsumer(source));
     this.#sweep = new Sweep(link, this.bodies);
     void this.#followConnection();
+    void this.#followClose();
   }
 
   get run(): string {
@@ -291,11 +294,14 @@ export class Broker implements AsyncDisposable {
   }
 
   async #sweepOnce(): Promise<void> {
-    if (!this.isConnected) return;
+    if (!this.isConnected || this.#isSweeping) return; // the last one may wait for a server that hangs
+    this.#isSweeping = true;
     try {
       await this.#sweep.run();
     } catch (caught) {
       this.link.log.warn({ reason: errorText(caught) }, 'sweep of message bodies failed');
+    } finally {
+      this.#isSweeping = false;
     }
   }
 
@@ -310,9 +316,12 @@ export class Broker implements AsyncDisposable {
     const { connection, log, outages } = this.link;
     for await (const { type, data } of connection.status()) {
       if (type === Events.Disconnect) {
+        // Each attempt that the server refuses is one more.
+        const isNew = !outages.isDown && !connection.isDraining() && !connection.isClosed();
         outages.begin();
-        if (!connection.isDraining() && !connection.isClosed()) log.warn('NATS connection lost');
+        if (isNew) log.warn('NATS connection lost');
       } else if (type === Events.Reconnect) {
+        if (!outages.isDown) continue; // one for each attempt that was refused before
         outages.end();
         log.info('NATS connection restored');
         void this.#restoreRun();
@@ -322,14 +331,26 @@ export class Broker implements AsyncDisposable {
     }
   }
 
-  async #restoreRun(): Promise<void> {
-    if (this.#limits === undefined) return;
-    try {
-      await this.ensureRun(this.#limits);
-      this.#restorations += 1;
-    } catch (caught) {
-      this.link.log.error({ reason: errorText(caught) }, 'run not restored');
-    }
+  /** After two refusals of the credentials nats.js closes for good. Requests then fail instead of waiting for a connection. */
+  async #followClose(): Promise<void> {
+    const { connection, log, outages } = this.link;
+    const why = await connection.closed();
+    outages.end();
+    if (why) log.error({ reason: errorText(why) }, 'NATS connection closed for good');
+  }
+
+  /** One after another: nats-server 2.9.10 has panicked in its API while a run was being set up twice. */
+  #restoreRun(): Promise<void> {
+    this.#restoring = this.#restoring.then(async () => {
+      if (this.#limits === undefined) return;
+      try {
+        await this.ensureRun(this.#limits);
+        this.#restorations += 1;
+      } catch (caught) {
+        this.link.log.error({ reason: errorText(caught) }, 'run not restored');
+      }
+    });
+    return this.#restoring;
   }
 }
 

@@ -5,7 +5,7 @@ import { untilAborted } from './tail.js';
 
 /** Requests for chunks that are in flight at once: enough to keep a connection busy while an answer is on its way. */
 const requestsAhead = 8;
-/** How long a direct answer is waited for. A stream that allows none is not told from a slow server in another way. */
+/** How long to wait for a direct answer. Only the missing answer shows that a stream does not allow direct requests. */
 const directTimeoutMs = 2_000;
 /** How long all chunks are then read by way of the leader. */
 const indirectMs = 300_000;

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect, type ConnectionOptions, type NatsConnection, NatsError } from 'nats';
+import { connect, type ConnectionOptions, ErrorCode, type NatsConnection, NatsError } from 'nats';
 import { errorText, UserError } from '../base/errors.js';
 import type { Logger } from '../service/telemetry/logger.js';
 import { credentials, type NatsAccess } from './access.js';
@@ -42,8 +42,8 @@ export class NatsUnusable extends UserError {
 /**
  * Connects to the run's NATS server and checks that JetStream is on.
  *
- * @throws {NatsUnusable} if nothing answers there for 10 seconds, the server refuses the credentials, or
- * JetStream is off.
+ * @throws {NatsUnusable} if nothing answers within `connectTimeoutMs` (10 s by default), the server refuses the
+ *   credentials, or JetStream is off.
  * @throws {UserError} if the address or a credentials file is invalid.
  */
 export async function connectBroker(options: BrokerOptions): Promise<Broker> {
@@ -121,7 +121,7 @@ async function connectionOptions(options: BrokerOptions): Promise<ConnectionOpti
 
 /** Waits for JetStream: a server that has just started answers before JetStream does, and 503 may mean either. */
 async function reachJetStream(connection: NatsConnection, options: BrokerOptions) {
-  const { natsUrl, log, signal, connectTimeoutMs = 5_000 } = options;
+  const { natsUrl, log, signal, connectTimeoutMs = 10_000 } = options; // a request waits up to 5 s
   const startedAt = performance.now();
   for (;;) {
     try {
@@ -131,7 +131,7 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
       if (performance.now() - startedAt > connectTimeoutMs) {
         throw new NatsUnusable(
           'no JetStream',
-          `NATS at ${shownAddress(natsUrl)} ${withoutJetStream(connection)}${ofNewAccount(options)}`,
+          `NATS at ${shownAddress(natsUrl)} ${withoutJetStream(connection, caught)}${ofNewAccount(options)}`,
           { cause: caught },
         );
       }
@@ -141,12 +141,22 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
   }
 }
 
-/** A server started with JetStream keeps announcing it, even after switching it off. */
-function withoutJetStream({ info }: NatsConnection): string {
+/** A server started with JetStream keeps announcing it, even after switching it off, and to accounts that lack it. */
+function withoutJetStream({ info }: NatsConnection, caught: unknown): string {
+  const { code, api_error: error } = (caught instanceof NatsError ? caught : undefined) ?? {};
+  if (code === (ErrorCode.Timeout as string)) {
+    return 'accepts connections and does not answer; see its log, and whether its disk is full or its machine overloaded';
+  }
+  if (error?.err_code === notForAccount) {
+    return 'offers no JetStream to the account of these credentials; enable it there (`jetstream: enabled`), or use another account';
+  }
   return info?.jetstream === true
     ? 'has JetStream in its configuration and does not offer it now; a server whose disk is full switches it off ("JetStream out of resources, will be DISABLED" in its log): make room and restart it'
     : 'runs without JetStream; start it with `nats-server -js`, or add `jetstream {}` to its configuration';
 }
+
+/** JSNotEnabledForAccountErr of nats-server. */
+const notForAccount = 10_039;
 
 /** Hint for an account that a reload added: that reload does not give it JetStream. */
 function ofNewAccount({ natsNkeySeedFile }: NatsAccess): string {

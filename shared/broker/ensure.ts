@@ -103,8 +103,18 @@ function requireNoDifferences(link: Link, what: string, wrong: string[]): void {
   );
 }
 
+/** nats-server's errors for replicas that it has no servers for: no suitable peers, not clustered. */
+const tooFewServers = new Set([10_005, 10_074]);
+
 function refused(link: Link, what: string, caught: unknown): unknown {
   if (caught instanceof UserError || classify(caught) !== 'other') return caught;
+  const errorCode = caught instanceof NatsError ? caught.api_error?.err_code : undefined;
+  if (errorCode !== undefined && tooFewServers.has(errorCode)) {
+    return new UserError(
+      `NATS refused ${what} (${errorText(caught)}); lower --stream-replicas, or name a cluster of at least as many servers`,
+      { cause: caught },
+    );
+  }
   return new UserError(
     `NATS refused ${what} (${errorText(caught)}); choose another run name than ${link.names.run}, or delete that run from this server`,
     { cause: caught },

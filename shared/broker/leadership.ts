@@ -28,8 +28,9 @@ export interface LeaseTiming {
 const defaultTiming: LeaseTiming = { renewEveryMs: 2_500, expiresMs: usualExpiryMs };
 
 /**
- * Acquires the lease as soon as it is free, belongs to this holder, or has not been renewed for `expiresMs`, its
- * own or ours if that is longer, by this process's clock: clocks of different machines are never compared.
+ * Acquires the lease as soon as it is free, belongs to this holder, or has expired. It expires if it is not renewed
+ * for `expiresMs`, as the lease or as `timing` has it, whichever is longer. Only this process's clock measures that
+ * time: clocks of different machines are never compared.
  *
  * A leader that cannot reach NATS stays leader until it learns that another one leads. Meanwhile it can
  * neither acknowledge nor publish nor write a checkpoint, so it only risks its own work, while giving up

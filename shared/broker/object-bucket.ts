@@ -6,7 +6,7 @@ import { chunksOf } from '../base/bytes.js';
 import { errorText, PermanentError } from '../base/errors.js';
 import { classify } from './failures.js';
 import { ChunkReader } from './chunk-reader.js';
-import { ask, askFor, largestBody, type Link } from './link.js';
+import { ask, askFor, largestBody, type Link, streamState } from './link.js';
 
 /** The metadata entry of an object, in the layout that every NATS client expects. */
 const ObjectInfo = z.looseObject({
@@ -137,6 +137,26 @@ export class ObjectBucket {
     }
   }
 
+  /**
+   * Deletes all objects but some, and chunks that belong to none: what a killed process has left. Only where no other process
+   * writes meanwhile.
+   *
+   * @param wanted the names of those that stay; called once all objects are listed.
+   * @returns how many subjects were deleted: an entry, or the chunks of an object.
+   */
+  async retain(wanted: () => Promise<ReadonlySet<string>>): Promise<number> {
+    const state = await streamState(this.#link, this.#stream, `$O.${this.#bucket}.>`);
+    const kept = new Set<string>();
+    for (const name of await wanted()) {
+      kept.add(this.#entrySubject(name));
+      const info = await this.#info(name);
+      if (info !== undefined) kept.add(this.#chunkSubject(info.nuid));
+    }
+    const others = Object.keys(state?.subjects ?? {}).filter((subject) => !kept.has(subject));
+    for (const subject of others) await this.#purge(subject, subject);
+    return others.length;
+  }
+
   async #info(name: string): Promise<ObjectInfo | undefined> {
     const { jsm, log } = this.#link;
     const subject = this.#entrySubject(name);
@@ -197,7 +217,7 @@ export class ObjectBucket {
       try {
         await this.#purge(name, subject);
       } catch (caught) {
-        // An actor may not delete them, so they expire by age.
+        // The chunks belong to no entry. `retain` or the sweep deletes them later.
         this.#link.log.warn({ object: name, reason: errorText(caught) }, 'chunks not deleted');
       }
     }

@@ -228,6 +228,24 @@ export class PolicyStore {
   }
 
   /**
+   * Deletes adapters that are stored here and that no manifest names: a learner was killed between the two. Only for the learner
+   * that leads, before it publishes.
+   *
+   * @param confirmLead throws if another learner leads. Called once everything is listed, so the list has nothing of a successor.
+   * @returns how many parts of adapters were deleted.
+   */
+  async deleteOrphans(confirmLead: () => Promise<void>): Promise<number> {
+    return await this.#weights.retain(async () => {
+      const manifests = [...(await this.manifests()), await this.current()];
+      await confirmLead();
+      const named = manifests.flatMap((manifest) =>
+        manifest?.adapter === undefined ? [] : (objectOf(manifest.adapter) ?? []),
+      );
+      return new Set(named);
+    });
+  }
+
+  /**
    * Stores the adapter, unless it is elsewhere.
    *
    * @param before the same version as it was published before. Actors recognize the newer one by its time, even if
@@ -277,7 +295,10 @@ export class PolicyStore {
 /** The announcement of a publication to all actors, so that not each of them has to ask for the manifest. */
 const Announcement = z.object({ revision: z.int().positive(), manifest: PolicyManifest });
 
-/** The manifest in an announcement; undefined if it must be read, as that of an older learner, or one that comes late. */
+/**
+ * The manifest in an announcement; undefined if the manifest must be read from the bucket instead, because there is no
+ * announcement, it is empty (from an older learner), or it is late.
+ */
 function announced(
   news: Uint8Array | undefined,
   newest: Entry<PolicyManifest> | undefined,

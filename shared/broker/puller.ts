@@ -16,8 +16,9 @@ interface Lane {
 }
 
 /**
- * Fetches messages from a durable consumer, one at a time for each caller of `messages`. One request asks for as many as
- * callers wait, so the busier a process is, the fewer requests it makes.
+ * Fetches messages from a durable consumer, one at a time for each caller of `messages`. One request serves all
+ * callers that wait, so a busy process makes fewer requests for each message. Only for tickets each caller makes its
+ * own request: the learner counts them.
  *
  * Never buffers: the ack wait of a buffered message would expire, and another process would repeat the work.
  */

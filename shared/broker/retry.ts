@@ -79,7 +79,7 @@ interface RetryOptions {
   readonly signal: AbortSignal;
   /** If given, an attempt fails as soon as the connection breaks, and none is made while it is down. */
   readonly outages?: Outages;
-  /** Called after each failed attempt with the time that the loop waited before the next one. */
+  /** Called after each failed attempt with the time from its beginning to the next one. */
   readonly onWait?: (failure: Failure, waitedMs: number) => void;
 }
 
@@ -116,6 +116,7 @@ async function untilSuccess<T>(
   const startedAt = performance.now();
   let loggedAt = -Infinity;
   for (let before = 0; ; before++) {
+    const begunAt = performance.now(); // an attempt may wait for an answer that does not come
     try {
       const result = await (outages?.guard(() => attempt(before)) ?? attempt(before));
       if (loggedAt > -Infinity) {
@@ -133,13 +134,12 @@ async function untilSuccess<T>(
         loggedAt = performance.now();
         log.warn({ what, failure, reason }, 'waiting to try again');
       }
-      const pausedAt = performance.now();
       try {
         await sleep(pauseMs(before, Math.random()), undefined, { signal });
       } catch {
         throw signal.reason;
       } finally {
-        onWait?.(failure, performance.now() - pausedAt);
+        onWait?.(failure, performance.now() - begunAt);
       }
     }
   }

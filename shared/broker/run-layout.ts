@@ -11,7 +11,7 @@ import {
 } from 'nats';
 import { everyDeadLetter, type RunNames, type Source } from './names.js';
 
-/** How many tickets may be outstanding at once: the capacity law's bound. */
+/** The limits that a run's streams are sized by. Tickets: how many of each split may be outstanding at once. */
 export interface RunLimits {
   readonly trainTickets: number;
   readonly evalTickets: number;

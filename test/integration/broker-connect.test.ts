@@ -3,11 +3,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { ErrorCode } from 'nats';
 import { accessWith, writeKeys } from '../../cli/nats-server/keys.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { brokerOn } from '../support/broker.js';
 import { silent } from '../support/log.js';
 import { NatsServer } from '../support/nats-server.js';
+import { until } from '../support/waiting.js';
 
 const options = {
   run: 'test',
@@ -17,7 +19,7 @@ const options = {
   connectTimeoutMs: 200,
 };
 
-describe('connecting', { timeout: 30_000 }, () => {
+describe('connecting', { timeout: 60_000 }, () => {
   it('connecting to an address where nothing answers names the address and the remedy', async () => {
     await using server = await NatsServer.start();
     await server.stop();
@@ -48,6 +50,46 @@ describe('connecting', { timeout: 30_000 }, () => {
       message: /runs without JetStream; .* this key was added while it ran, restart it/,
     });
     await rm(folder, { recursive: true });
+  });
+
+  it('connecting names the account if only that lacks JetStream', async () => {
+    await using server = await NatsServer.start({
+      configuration:
+        'accounts { A { jetstream: enabled, users: [{user: a, password: a}] }, B { users: [{user: b, password: b}] } }',
+    });
+    const as = (user: string) =>
+      connectBroker({ ...options, natsUrl: `nats://${user}:${user}@127.0.0.1:${server.port}` });
+    await using _there = await as('a');
+    await assert.rejects(as('b'), {
+      name: 'NatsUnusable',
+      message: /offers no JetStream to the account of these credentials; enable it there/,
+    });
+  });
+
+  it('requests fail once a restarted server refuses the credentials, so that the process ends instead of waiting', async () => {
+    const login = (password: string) => `authorization { user: "u", password: "${password}" }`;
+    await using server = await NatsServer.start({ configuration: login('right') });
+    const natsUrl = `nats://u:right@127.0.0.1:${server.port}`;
+    await using broker = await connectBroker({ ...options, natsUrl });
+    await broker.ensureRun({ trainTickets: 1, evalTickets: 1 });
+    await server.stop();
+    await until(() => !broker.isConnected);
+    const waiting = broker.policy.current();
+    await server.configure(login('wrong'));
+    await server.resume();
+    await assert.rejects(waiting, { code: ErrorCode.ConnectionClosed });
+    await assert.rejects(broker.policy.current(), { code: ErrorCode.ConnectionClosed });
+    assert(!broker.isConnected);
+  });
+
+  it('more replicas than the server can keep are refused with the flag', async () => {
+    await using server = await NatsServer.start();
+    await using broker = await brokerOn(server);
+    const limits = { trainTickets: 1, evalTickets: 1, replicas: 3 };
+    await assert.rejects(broker.ensureRun(limits), {
+      name: 'UserError',
+      message: /NATS refused stream \w+ .*; lower --stream-replicas, or name a cluster/,
+    });
   });
 
   it('connecting takes the password from the address and never prints it', async () => {

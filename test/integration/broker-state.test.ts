@@ -5,6 +5,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { nameToken } from '../../shared/broker/names.js';
+import { ObjectBucket } from '../../shared/broker/object-bucket.js';
 import { ActorLease } from '../../shared/wire/actor-lease.js';
 import { encode } from '../../shared/wire/codec.js';
 import { brokerOn } from '../support/broker.js';
@@ -47,6 +48,27 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
         Buffer.from(await broker.policy.fetchAdapter(published)),
         Buffer.from(bytes),
       );
+    });
+
+    it('the policy store deletes adapters that no manifest names, and chunks of none', async () => {
+      const { names } = broker.link;
+      const published = await publishVersion(
+        1,
+        Uint8Array.from({ length: 300_000 }, (_, i) => i % 251),
+      );
+      const weights = new ObjectBucket(broker.link, names.objects.weights, () =>
+        Promise.resolve(1e6),
+      );
+      await weights.put(() => 'adapter-2-0000', new Uint8Array(200_000), { replaces: true });
+      const chunk = `$O.${names.objects.weights}.C.killed`;
+      await broker.link.js.publish(chunk, Uint8Array.of(1));
+      const confirmLead = () => Promise.resolve();
+      const deposed = () => Promise.reject(new Error('another learner leads'));
+      await assert.rejects(broker.policy.deleteOrphans(deposed), /another learner leads/);
+      assert.equal(await broker.policy.deleteOrphans(confirmLead), 3); // an entry, its chunks, and the chunk
+      assert.equal(await weights.get('adapter-2-0000'), undefined);
+      assert.equal((await broker.policy.fetchAdapter(published)).byteLength, 300_000);
+      assert.equal(await broker.policy.deleteOrphans(confirmLead), 0);
     });
 
     it('the policy store refuses an adapter that does not match its manifest', async () => {

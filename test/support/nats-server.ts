@@ -19,6 +19,7 @@ export interface NatsServerOptions {
 export class NatsServer implements AsyncDisposable {
   readonly port: number;
   readonly #folder: string;
+  #lines: readonly string[] = [];
   #child: ChildProcess | undefined;
 
   private constructor(port: number, folder: string) {
@@ -32,13 +33,12 @@ export class NatsServer implements AsyncDisposable {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-nats-'));
     const server = new NatsServer(await freePort(), folder);
     const limit = maxFileStore === undefined ? '' : `, max_file_store: ${maxFileStore}`;
-    const lines = [
+    server.#lines = [
       `listen: "127.0.0.1:${server.port}"`,
       jetStream ? `jetstream { store_dir: "${server.storeFolder}"${limit} }` : '',
       maxPayload === undefined ? '' : `max_payload: ${maxPayload}`,
-      configuration,
     ];
-    await writeFile(join(folder, 'nats.conf'), lines.join('\n'));
+    await server.configure(configuration);
     try {
       await server.resume();
     } catch (caught) {
@@ -46,6 +46,11 @@ export class NatsServer implements AsyncDisposable {
       throw caught;
     }
     return server;
+  }
+
+  /** Replaces the further lines of its configuration, which it reads when it is started again. */
+  async configure(configuration: string): Promise<void> {
+    await writeFile(join(this.#folder, 'nats.conf'), [...this.#lines, configuration].join('\n'));
   }
 
   get url(): string {

@@ -20,6 +20,7 @@ async function sweep(
   confirmLead = () => Promise.resolve(),
 ) {
   const left = new Set(checkpoints);
+  let sweptAdapters = 0;
   const client = {
     listCheckpoints: (run: string) =>
       failure !== undefined && run === 'a'
@@ -35,6 +36,7 @@ async function sweep(
     versions: () => Promise.resolve([...samplers.keys()]),
     at: (version: number) =>
       Promise.resolve({ samplerPath: samplers[version]!, adapter: { files } } as never),
+    deleteOrphans: () => Promise.resolve((sweptAdapters += 1)),
   };
   const options = {
     client,
@@ -44,7 +46,7 @@ async function sweep(
     log: silent,
   };
   const deleted = await deleteOrphans(options);
-  return { deleted, left: [...left] };
+  return { deleted, left: [...left], sweptAdapters };
 }
 
 describe('checkpoints of a run that nothing names', () => {
@@ -58,12 +60,13 @@ describe('checkpoints of a run that nothing names', () => {
       'tinker://b/weights/state-000008',
     ];
     const others = ['tinker://c/weights/state-000001', 'tinker://a/weights/by-hand'];
-    const { deleted, left } = await sweep([state, sampler, ...orphans, ...others], {
+    const { deleted, left, sweptAdapters } = await sweep([state, sampler, ...orphans, ...others], {
       states: [state],
       samplers: [sampler],
     });
     assert.equal(deleted, 3);
     assert.deepEqual(left, [state, sampler, ...others]);
+    assert.equal(sweptAdapters, 1);
   });
 
   it('the files that a published version links to stay', async () => {
@@ -79,10 +82,8 @@ describe('checkpoints of a run that nothing names', () => {
     const deposed = () => Promise.reject(new Error('another learner leads'));
     const orphan = 'tinker://a/weights/state-000004';
     const named = { states: [state], samplers: [] };
-    assert.deepEqual((await sweep([state, orphan], named, undefined, deposed)).left, [
-      state,
-      orphan,
-    ]);
+    const { left, sweptAdapters } = await sweep([state, orphan], named, undefined, deposed);
+    assert.deepEqual([left, sweptAdapters], [[state, orphan], 0]);
   });
 
   it('orphaned checkpoints stay if the backend does not answer, and the learner continues', async () => {
