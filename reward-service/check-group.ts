@@ -4,7 +4,7 @@ import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
-/** As the learner names what it finds itself (`learner/groups/check-scored-group.ts`), where it is the same. */
+/** Reasons that the learner checks too have the same names there (`learner/groups/check-scored-group.ts`). */
 export type RefusalReason =
   | 'wrong_actor'
   | 'unknown_problem'
@@ -53,9 +53,9 @@ export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): Split
 }
 
 /**
- * Checks that a ticket is within the bounds of this run, because a group carries its own copy of the
- * ticket. Only the learner knows how many answers an evaluation asks for, but a group never has more
- * than one of training.
+ * Checks that a ticket is within the bounds of this run, because a group carries its own copy of the ticket. Only the
+ * learner knows how many answers an evaluation ticket asks for, but they are never more than those of a training
+ * ticket.
  *
  * @throws {GroupRefused} naming the value in the ticket and the bound of the run.
  */

@@ -93,8 +93,10 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
     const stopTimer = httpSeconds.startTimer();
     const { status, body, headers } = await answer(request);
     stopTimer({ status });
-    // The client of a refused request may still be sending, so its connection cannot be reused.
-    const isLast = status !== 200 || signal.aborted;
+    // After a refusal the client may still be sending, so its connection cannot be reused. A request that is too
+    // large is an exception: its client is certainly still sending, and closing would show it a reset instead of the
+    // refusal. So the rest of that request is read and dropped.
+    const isLast = (status !== 200 && status !== 413) || signal.aborted;
     return {
       status,
       headers: {

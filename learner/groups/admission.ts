@@ -47,9 +47,9 @@ export interface Minibatch<Group> {
  *   every issue. A ticket is issued only if the steps until its deadline have room for its group.
  * - **Limiter**: within the law, no more tickets are issued than the learner has a use for (`TicketLimiter`). Everything else
  *   goes by `maxStepsOffPolicy`.
- * - **Deadline**: the last version that may train on a group: `issuedAtVersion + maxStepsOffPolicy` until the group
- *   arrives, then computed from the versions that sampled it, counting rewinds: from that of its oldest token or, with
- *   policy `tokens`, of its newest.
+ * - **Deadline**: the last version that may train on a group. Until the group arrives, it is
+ *   `issuedAtVersion + maxStepsOffPolicy`. Then it follows from the version of the group's oldest token or, with
+ *   policy `tokens`, of its newest, and rewinds are counted.
  * - **Window**: with policy `wait`, a group is taken only if every other ticket can still meet its deadline;
  *   with `drop`, slow groups are not waited for and become stale. With `tokens` they are not waited for either, and are
  *   trained on later without their tokens beyond the bound; the capacity law then limits only the work in progress.

@@ -16,7 +16,7 @@ export interface ArrivedGroup {
 /** What a group's certificate says of the versions that sampled it. */
 export type Verdict =
   | 'certified' // the canary of each was reproduced
-  | 'uncertified' // of at least one nothing is said, or this learner does not know its canary
+  | 'uncertified' // the certificate lacks at least one version, or this learner does not know its canary
   | 'wrong'; // another canary than the published one was reproduced
 
 /** Why a scored group with a valid schema must still not be trained on. */

@@ -159,8 +159,8 @@ export class GroupReceiver {
     const { ticket, actor } = scored.group;
     const isActorsFault = actorsFaults.has(reason);
     const entry = order === undefined ? undefined : admission.table.entry(order);
-    // After a power failure versions may have been made again with the numbers of lost ones: groups from before then show
-    // the lost ones, which is no actor's fault.
+    // A power failure may lose versions, whose numbers then go to new weights. A group from before the failure names
+    // the canary of the lost weights, and its actor is not to blame.
     const isFromBefore = reason === 'wrong_canary' && entry?.issuedAtVersion === undefined;
     // A refused first attempt leaves its ticket alone once the second attempt was issued.
     if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
@@ -221,7 +221,7 @@ export class GroupReceiver {
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: orderName(order), outcome, reason }, 'group became too old');
     } else if (stage === 'learner' && actorsFaults.has(reason)) {
-      // Refused by an earlier session, of which no checkpoint has recorded it: its second attempt may be on its way.
+      // An earlier session refused the group, which no checkpoint has recorded. Its second attempt may be on its way.
       table.retryOrEnd(order, attempt);
       countDroppedGroup(stage, reason);
     } else {
@@ -264,8 +264,8 @@ export class GroupReceiver {
   }
 
   /**
-   * Handles a ticket that was withdrawn from an actor that held it too long. It is issued once more, the first time.
-   * A late answer is used if it arrives before the second attempt is issued, and dropped otherwise.
+   * Handles a ticket that was withdrawn because an actor held it too long. After the first withdrawal it is issued
+   * once more; after the second it has ended. A late answer is used if it arrives before the second attempt is issued.
    */
   recordWithdrawal(order: number, attempt: number): void {
     const { admission, changes, tickets, onUnanswered } = this.#options;

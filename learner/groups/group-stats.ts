@@ -180,7 +180,7 @@ export class GroupStats {
       const { tokens, behaviorLogprobs, stopReason } = rollout;
       sums.tokens += tokens.length;
       if (isCut(rollout, maxTokens)) sums.cut += 1;
-      if (stopReason === 'length') sums.truncated += 1;
+      else if (stopReason === 'length') sums.truncated += 1;
       for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
     }
     let correct = 0;
@@ -261,7 +261,7 @@ function lengthsOf({ group }: ScoredGroup): number[] {
   return group.rollouts.map(({ tokens }) => tokens.length);
 }
 
-/** The same, where an answer that was cut after a time counts as the longest: how long it would have become is unknown. */
+/** The lengths, but an answer that was cut after a time counts as the longest: its full length is unknown. */
 function fullLengthsOf({ group: { rollouts, ticket } }: ScoredGroup): number[] {
   const { maxTokens } = ticket.samplingParams;
   return rollouts.map((rollout) => (isCut(rollout, maxTokens) ? maxTokens : rollout.tokens.length));

@@ -76,14 +76,14 @@ export function needsWholeBatch({
 }
 
 /**
- * Computes the advantages, corrections and datums of minibatches. Here tokens beyond the bound are masked: their
- * advantage is 0 and, where the loss would still pull on them, the current logprob takes the place of their own.
+ * Computes the advantages, corrections and datums of minibatches. It masks tokens beyond the bound: their advantage
+ * becomes 0. Where the loss would still pull on such a token, the current logprob also replaces its behavior logprob.
+ *
+ * Cost: one `forward` of all minibatches if the proximal logprobs are needed, by a loss that counts every position
+ * (`dro`), a mask or importance weights; and one `forward` of the base for a KL penalty. Otherwise nothing.
  *
  * @param minibatches the groups of each.
  * @param bound of the step that trains on them.
- *
- * Cost: nothing, or one `forward` of all of them if a loss that counts every position (`dro`), a mask
- * or importance weights need the proximal logprobs, and one `forward` of the base for a KL penalty.
  */
 export async function prepareMinibatches(
   { run, base }: MinibatchBackends,
@@ -148,7 +148,10 @@ export async function prepareMinibatches(
   });
 }
 
-/** The inputs with the current logprobs for the tokens that are not trained on, where every loss has no gradient. */
+/**
+ * Gives each token that must not be trained on the current logprob in place of its own. With that and advantage 0, no
+ * loss has a gradient at the token.
+ */
 function anchored(
   { logprobs, advantages }: TokenInputs,
   fresh: Uint8Array,
@@ -163,7 +166,7 @@ function anchored(
 }
 
 /**
- * The backstop of the bound, independent of what masks: looks at what is about to be sent.
+ * Checks the bound once more on the data about to be sent, independently of the code that masks.
  *
  * @throws {Error} if a token beyond the bound has an advantage.
  */

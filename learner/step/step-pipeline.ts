@@ -144,9 +144,10 @@ export class StepPipeline {
   }
 
   /**
-   * Whether the groups that wait for a checkpoint take up a quarter of the least room for them in the queue of scored groups. Once
-   * that queue is full, no group arrives any more, so no step and no checkpoint would ever follow. A saved state becomes
-   * the checkpoint when the step after it is judged; until then another is saved only if they take up half.
+   * Whether a checkpoint is due because the groups that wait for one fill the queue of scored groups. Once that queue
+   * is full, no group arrives any more, so no step and no checkpoint would ever follow. Of the room that is always
+   * there for them, the groups may take a quarter. They may take half while a saved state waits for its verdict: it
+   * becomes the checkpoint when the step after it is judged.
    */
   #isQueueFilling(step: number): boolean {
     const { unacked, admission } = this.#options;
@@ -252,7 +253,11 @@ export class StepPipeline {
     publishLagStats.record(this.#options.admission.publishLag);
   }
 
-  /** Captures what the newest confirmed step has consumed. The returned function is called when the checkpoint is written, and adds the problems of tickets issued since. */
+  /**
+   * Captures what the newest confirmed step has consumed.
+   *
+   * @returns a function to call when the checkpoint is written; it adds the problems of the tickets issued since.
+   */
   #consumed(): () => Consumed {
     const { admission, unacked, learningRates, tickets, account, meter, changes } = this.#options;
     const { step, confirmedVersion: version, rewindsInReach: rewinds } = admission;

@@ -3,6 +3,7 @@ import {
   offPolicyStatsByStaleness,
   type OffPolicyStats,
   type RatioBounds,
+  unbounded,
   type VersionedPairs,
 } from '../../shared/rl/off-policy.js';
 import {
@@ -242,7 +243,8 @@ export function reportStep(
 function correctionBounds({ weights, mask }: Correction): RatioBounds | undefined {
   if (mask.kind === 'icepop') return { low: mask.low, high: mask.high };
   if (weights.kind === 'token') return { low: 0, high: weights.cap };
-  return undefined;
+  // The bounds of the loss then are those of another ratio, to the policy at the start of the step.
+  return weights.kind === 'sequence' ? unbounded : undefined;
 }
 
 /** The off-policy numbers of each substep; none if the step has a single one. */

@@ -24,8 +24,8 @@ export interface TokenAdvantages {
 /**
  * The advantage of every token: its rollout's advantage within the group, minus the penalty for KL to
  * the base model, plus the entropy bonus, all times the weight that normalization gives to the rollout
- * in its minibatch. A token that is too old to train on has none: its rollout's reward is compared as any other, but what
- * normalization counts is the tokens that are trained on.
+ * in its minibatch. A token that is too old to train on has advantage 0. The reward of its rollout is still compared
+ * with the others, but normalization counts only the tokens that are trained on.
  *
  * @param minibatches the groups of each; `batch_std` and the means that terms are centred on are taken
  *   over all of them, so `batch_std` needs the whole batch.

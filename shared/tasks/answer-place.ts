@@ -73,11 +73,13 @@ export function endsInOpenTag(place: AnswerPlace, prompt: string): boolean {
   return isOpen && trimBlanks(after) === '' && !after.includes(close);
 }
 
-/** Enough to distinguish the prompt's text from the policy's, and few enough to detect a partial echo. */
+/** Enough to distinguish the prompt's words from the policy's, and few enough to detect a partial echo. */
 const leadChars = 8;
+/** For a lead without words, such as `3 = 21. `, which stands before many a right answer too. */
+const wordlessLeadChars = 16;
 
 /**
- * The answers that a prompt shows, each with up to 8 characters before it: after `xample: ` the block is
+ * The answers that a prompt shows, each with up to 8 characters before it, or 16 where those are no words: after `xample: ` the block is
  * the example, after other text it is an answer.
  *
  * Each character is searched at most three times, because a request may contain its own prompt.
@@ -102,12 +104,18 @@ export function answersIn(place: AnswerPlace, prompt: string): PromptAnswers {
   }
 }
 
-/** The end of the text before a place; a Chinese character counts as three Latin ones. */
 function leadTo(prompt: string, place: number): string {
+  const lead = endBefore(prompt, place, leadChars);
+  const letters = lead.match(/\p{L}/gu)?.length ?? 0;
+  return letters >= 2 ? lead : endBefore(prompt, place, wordlessLeadChars);
+}
+
+/** The end of the text before a place; a Chinese character counts as three Latin ones. */
+function endBefore(prompt: string, place: number, most: number): string {
   let start = place;
   for (let chars = 0; start > 0; start--) {
     chars += prompt[start - 1]! >= '\u2e80' ? 3 : 1;
-    if (chars > leadChars) break;
+    if (chars > most) break;
   }
   return prompt.slice(start, place).trimStart();
 }
@@ -131,9 +139,9 @@ function lastBlock(
   }
 }
 
-/** Whether one of the leads, at most 8 characters each, is right before `place`. */
+/** Whether one of the leads is right before `place`. */
 function endsWithOneOf(text: string, place: number, leads: ReadonlySet<string>): boolean {
-  for (let chars = 0; chars <= Math.min(leadChars, place); chars++) {
+  for (let chars = 0; chars <= Math.min(wordlessLeadChars, place); chars++) {
     if (leads.has(text.slice(place - chars, place))) return true;
   }
   return false;

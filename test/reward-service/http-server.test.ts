@@ -10,6 +10,7 @@ import { serveScores } from '../../reward-service/http-server.js';
 import type { HttpServer } from '../../shared/service/http-server.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { sendSlowly } from '../support/slow-client.js';
+import { until } from '../support/waiting.js';
 import { Turns } from '../../reward-service/turns.js';
 import { dataset, trained } from './values.js';
 
@@ -126,6 +127,27 @@ describe('POST /score', () => {
     assert.equal((await post(request('7'))).status, 200);
   });
 
+  it('POST /score says so too to a client that sends all of a large body before it reads', async () => {
+    const large = request('1'.repeat(12 << 20));
+    const socket = connect(server.port, '127.0.0.1');
+    let answer = '';
+    socket.on('data', (chunk) => (answer += chunk.toString()));
+    socket.pause();
+    socket.write(
+      `POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: ${Buffer.byteLength(large)}\r\n\r\n`,
+    );
+    await new Promise<void>((resolve, reject) => {
+      socket.once('error', reject);
+      socket.write(large, () => {
+        resolve();
+      });
+    });
+    socket.resume();
+    await until(() => answer.includes('}'));
+    socket.destroy();
+    assert.match(answer, /^HTTP\/1\.1 413 [^]*more than 1048576 bytes/);
+  });
+
   it('POST /score survives a body that ends early and one that is not UTF-8', async () => {
     await new Promise<void>((resolve) => {
       const socket = connect(server.port, '127.0.0.1', () => {
@@ -198,8 +220,8 @@ describe('POST /score while the run is scored', () => {
     const slow: Task<Problem> = {
       ...task,
       score: (...args) => {
-        const until = performance.now() + busyMs;
-        while (performance.now() < until);
+        const end = performance.now() + busyMs;
+        while (performance.now() < end);
         scored++;
         return task.score(...args);
       },

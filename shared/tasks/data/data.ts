@@ -1,3 +1,4 @@
+import { existsSync, statSync } from 'node:fs';
 import { z } from 'zod';
 import { UserError } from '../../base/errors.js';
 import { HubFailure, repositoryPattern } from '../../service/hub/hub.js';
@@ -34,7 +35,9 @@ export async function dataSpec(
   const [, repository, revision = 'main', file] =
     /^([A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*)(?:@([^:]+))?(?::(.+))?$/.exec(dataset) ?? [];
   const isPath = tableKind(dataset) !== undefined && file === undefined;
-  if (repository === undefined || isPath) return tableSpec(dataset, how);
+  // A file of another kind that exists is refused for its kind, instead of being looked for on the hub.
+  const isHere = () => existsSync(dataset) && statSync(dataset).isFile();
+  if (repository === undefined || isPath || isHere()) return tableSpec(dataset, how);
   const listing = await explained(repository, () => listDataset(hub, repository, revision));
   const files = chosenFiles(repository, listing, file);
   return { kind: 'hub', repository, commit: listing.commit, files, ...how };
@@ -97,8 +100,8 @@ function chosenFiles(
   const ofTrain = readable.filter(({ path }) => /(^|[^A-Za-z])train([^A-Za-z]|$)/.test(path));
   const named = readable.filter(({ path }) => path === wanted);
   const chosen = wanted !== undefined ? named : ofTrain.length > 0 ? ofTrain : readable;
-  const homes = new Set(chosen.map(({ path }) => path.replace(/[^/]*$/, tableKind(path)!)));
-  if (homes.size === 1 && (chosen === ofTrain || chosen.length === 1)) {
+  const wholes = new Set(chosen.map(({ path }) => wholeOf(path)));
+  if (wholes.size === 1 && (chosen === ofTrain || chosen.length === 1)) {
     return chosen.toSorted((a, b) => (a.path < b.path ? -1 : 1));
   }
   const shown = readable.slice(0, 10).map(({ path }) => `  - ${repository}:${path}`);
@@ -109,6 +112,17 @@ function chosenFiles(
           `name one of them:\n${shown.join('\n')}`,
   );
 }
+
+/** Of the files in one folder of the split, the folder and their kind. Else a file's path without the number of the part. */
+function wholeOf(path: string): string {
+  const [name = ''] = path.split('/').slice(-1);
+  return /train/.test(name)
+    ? path.replace(partNumber, '')
+    : path.replace(/[^/]*$/, tableKind(path)!);
+}
+
+/** What the parts of one file differ in: `train-00001-of-00003-0a1b2c.parquet`, `train_1.jsonl`. */
+const partNumber = /[-_.]?\d+(?:-of-\d+(?:-[0-9a-f]+)?)?(?=\.[^./]+$)/;
 
 async function explained<T>(repository: string, fetching: () => Promise<T>): Promise<T> {
   try {

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { deserialize } from 'node:v8';
 import { z } from 'zod';
 import { errorText, UserError } from '../../base/errors.js';
-import { readLines } from '../../base/read-json.js';
+import { assertUtf8, readLines } from '../../base/read-json.js';
 
 /** The supported kinds of files, which are also their endings. */
 const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
@@ -56,7 +56,7 @@ const readers = { jsonl: jsonlRows, csv: csvRows, parquet: parquetTable };
 async function jsonlRows(path: string): Promise<TableRow[]> {
   const rows: TableRow[] = [];
   let number = 0;
-  for await (const line of readLines(path)) {
+  for await (const line of readLines(path, { fatal: true })) {
     number++;
     if (line.trim() === '') continue;
     rows.push({ place: `line ${number}`, read: () => JSON.parse(line) as unknown });
@@ -67,6 +67,7 @@ async function jsonlRows(path: string): Promise<TableRow[]> {
 async function csvRows(path: string, example: Example): Promise<TableRow[]> {
   const { parse } = await import('csv-parse/sync'); // rarely needed
   const file = await readFile(path);
+  if (!(file[0] === 0xff && file[1] === 0xfe)) assertUtf8(file); // else the mark of UTF-16, which the parser reads
   const rows = parse<{ record: Record<string, string>; info: { lines: number } }>(file, {
     columns: true,
     info: true,

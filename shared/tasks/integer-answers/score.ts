@@ -45,16 +45,28 @@ interface WrittenInteger {
 const maxDigits = 30; // longer ones are not answers
 
 /**
- * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`. The minus sign may be typographic (U+2212), as in
- * formatted text; after a digit or a parenthesis it is a subtraction. A number with a fraction, such as 7.25, is not an integer.
+ * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`, and in other spellings `-$5`, `1{,}234`. The minus sign may be
+ * typographic (U+2212), as in formatted text; after a digit or a parenthesis it is a subtraction. A part of another number is no
+ * integer: 7.25, .75, 3/2, 1e3, 10^3.
  */
 export function integersIn(text: string): WrittenInteger[] {
-  return [...text.matchAll(writtenNumber)].flatMap(([written, sign, whole, fraction]) => {
+  const plain = text.replaceAll(latexComma, ',').replaceAll(signedCurrency, '$1');
+  return [...plain.matchAll(writtenNumber)].flatMap((match) => {
+    const [written, sign, whole, fraction] = match;
     const digits = whole!.replaceAll(',', '');
-    const isInteger = /^0*$/.test(fraction ?? '') && digits.length <= maxDigits;
+    const end = match.index + written.length;
+    const isPart =
+      partBefore.test(plain.slice(Math.max(0, match.index - 3), match.index)) ||
+      partAfter.test(plain.slice(end, end + 3));
+    const isInteger = /^0*$/.test(fraction ?? '') && digits.length <= maxDigits && !isPart;
     const signed = sign === '' ? digits : `-${digits}`;
     return isInteger ? [{ text: written, value: BigInt(signed) }] : [];
   });
 }
 
-const writtenNumber = /((?:(?<![\d)])[-\u2212])?)(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(\d+))?/g;
+const writtenNumber = /((?:(?<![\d)$])[-\u2212])?)(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(\d+))?/g;
+const latexComma = /(?<=\d)(?:\{,\}|\\,|,\\!)(?=\d{3})/g;
+const signedCurrency = /([-\u2212])[$€£¥](?=\d)/g;
+/** What is before a number that is the end of another one, and after one that is the beginning; `}{` is in LaTeX's fractions. */
+const partBefore = /(?:^|[^.])\.$|\d\/$|\d[eE]\+?$|\^\{?$|\}\{$/;
+const partAfter = /^\/\d|^[eE][-+]?\d|^\^\{?[-\u2212\w]|^\}\{/;

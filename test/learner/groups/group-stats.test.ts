@@ -63,7 +63,7 @@ describe("the statistics of a step's groups", () => {
     const make = (correct: boolean[], lengths: number[]) => {
       const rollouts = lengths.map((length) => ({
         ...rollout(length),
-        stopReason: length === 4 ? ('length' as const) : ('stop' as const),
+        stopReason: length >= 3 ? ('length' as const) : ('stop' as const), // 3 is cut by time
       }));
       const asked = ticket();
       const samplingParams = { ...asked.samplingParams, maxTokens: 4 };
@@ -80,18 +80,19 @@ describe("the statistics of a step's groups", () => {
       });
     };
     const mixed = make([true, false], [2, 4]);
-    groupStats.consumed(make([true, true], [1, 1]));
+    groupStats.consumed(make([true, true], [1, 3]));
     groupStats.consumed(mixed);
     const rates = groupStats.take();
     assert.equal(rates['env/all/correct'], 3 / 4);
     assert.equal(rates['env/all/format'], 2 / 4);
     assert.equal(rates['env/all/truncated'], 1 / 4);
-    assert.equal(rates['ac_tokens_per_turn'], 8 / 4);
+    assert.equal(rates['env/all/cut'], 1 / 4);
+    assert.equal(rates['ac_tokens_per_turn'], 10 / 4);
     assert.equal(rates['by_group/frac_all_good'], 1 / 2);
     assert.equal(rates['by_group/frac_mixed'], 1 / 2);
-    // -logprob is 1/8, 2/8, … along each answer: 3/8 + 10/8 + 1/8 + 1/8 over 8 tokens.
-    assert.equal(rates['entropy'], 15 / 64);
-    assert.equal(rates['length_ks_distance'], 0);
+    // -logprob is 1/8, 2/8, … along each answer: 3/8 + 10/8 + 1/8 + 6/8 over 10 tokens.
+    assert.equal(rates['entropy'], 20 / 80);
+    assert.equal(rates['length_ks_distance'], 1 / 4); // the cut one counts as 4
   });
 
   it('the group statistics include the rewards that the majority of actors report', () => {

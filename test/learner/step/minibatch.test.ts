@@ -183,6 +183,29 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assertClose([report['weights/mean']!], [(2 * Math.exp(-1 / 8) + 4 * 0.9) / 6]);
   });
 
+  it('no ratio to the sampler counts as clipped if the loss takes its ratio to the start of the step', async () => {
+    const loss = {
+      name: 'ppo',
+      config: { clip_low_threshold: 0.9, clip_high_threshold: 1.1 },
+    } as const;
+    const report = async (kind: 'none' | 'sequence') => {
+      const weights = kind === 'none' ? { kind } : { kind, cap: 2 };
+      const config = {
+        ...settings,
+        loss,
+        correction: { weights, mask: { kind: 'none' } },
+      } as const;
+      const result = await pass(new FakeBackend(-0.25), config);
+      const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+      return reportStep(config, 0, [{ group, staleness: 0, substep: 0 }], [result]);
+    };
+    // Log-ratios -1/8 and 0, and -1/8, 0, 1/8, 1/4.
+    const plain = await report('none');
+    assert.deepEqual([plain['ratio/below_share'], plain['ratio/above_share']], [2 / 6, 2 / 6]);
+    const weighted = await report('sequence');
+    assert.deepEqual([weighted['ratio/below_share'], weighted['ratio/above_share']], [0, 0]);
+  });
+
   it('the KL penalty charges tokens for their distance from the base model', async () => {
     const base = new FakeBackend(-0.5);
     const backend = new FakeBackend(-1, base);

@@ -109,6 +109,25 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
       (await read(await specOf())).map(({ target }) => target),
       [9, 3],
     );
+    server.files.set('b/train_socratic.jsonl', Buffer.from('{"nums":[1,2],"target":3}\n'));
+    await assert.rejects(specOf(), /several files; name one of them:[^]*b\/train_socratic\.jsonl/);
+  });
+
+  it('a file on this machine is not looked for on the hub, even if its kind is unknown', async () => {
+    const here = join(folder, 'here');
+    await mkdir(here);
+    await writeFile(join(here, 'problems.json'), '[]');
+    const before = process.cwd();
+    process.chdir(folder);
+    try {
+      await assert.rejects(specOf('here/problems.json'), {
+        name: 'UserError',
+        message: /unknown kind/,
+      });
+    } finally {
+      process.chdir(before);
+    }
+    assert.deepEqual(server.asked, []);
   });
 
   it('a dataset on the hub with several possible files is refused, and the files are named', async () => {

@@ -120,6 +120,27 @@ describe('a CSV file', () => {
   });
 });
 
+describe('a file in another encoding than UTF-8', () => {
+  it('a file in another encoding than UTF-8 is refused, since its letters would be lost', async () => {
+    for (const [name, text] of [
+      ['latin.csv', 'question,answer\ncaf\u00e9,5\n'],
+      ['latin.jsonl', '{"question":"caf\u00e9","answer":5}\n'],
+    ] as const) {
+      const path = join(folder, name);
+      await writeFile(path, Buffer.from(text, 'latin1'));
+      const reading = readRows(specOf(path), (row) => row, { question: '', answer: 5 });
+      await assert.rejects(reading, {
+        name: 'UserError',
+        message: /it is not UTF-8 text; save it as UTF-8/,
+      });
+      await writeFile(path, text);
+      assert.deepEqual(await readRows(specOf(path), (row) => row, { question: '', answer: 5 }), [
+        { question: 'caf\u00e9', answer: 5 },
+      ]);
+    }
+  });
+});
+
 describe('a byte order mark', () => {
   const mark = '\ufeff';
 

@@ -24,6 +24,9 @@ describe('the reward 1[correct] + 0.1 (1[format] - 1)', () => {
     ['<answer>72 eggs</answer>', '9/10', 'correct'],
     ['<answer>72\u00a0</answer>', '9/10', 'correct'],
     ['<answer>8*9 = 72</answer>', '9/10', 'correct'],
+    ['<answer>.72</answer>', '-1/10', 'no_answer'],
+    ['<answer>144/72</answer>', '-1/10', 'no_answer'],
+    ['<answer>-$72</answer>', '-1/10', 'wrong_value'],
     ['So there are 72.', '9/10', 'correct'],
     ['#### 72', '9/10', 'correct'],
     ['<answer>71</answer>', '0', 'wrong_value'],
@@ -63,6 +66,19 @@ describe('the reward 1[correct] + 0.1 (1[format] - 1)', () => {
     const asked = shownText(styles.think.en);
     assert.equal(think(`${asked} <answer>72</answer>`).reason, 'correct');
     assert.equal(think(`<answer>72</answer> ${asked}`).reason, 'correct');
+  });
+
+  it("the score takes a right answer in the form of the prompt's example, with other words before it", () => {
+    const eggs = problemOfRow({ question: 'How many?', answer: 21 });
+    for (const [language, right, echo] of [
+      ['en', '7*3 = 21. <answer>21</answer>', 'Without 3 they are 24-3 = 21. <answer>21</answer>'],
+      ['zh', '7*3 = 21 个。<answer>21</answer>', '还剩 24-3 = 21 个。<answer>21</answer>'],
+    ] as const) {
+      const task = integerAnswers.open(integerAnswersSpec({ prompt: styles.fewshot[language] }));
+      assert.equal(task.score(eggs, right).exactReward, '1');
+      assert.equal(task.score(eggs, `${echo} <answer>5</answer>`).reason, 'wrong_value');
+      assert.equal(task.score(eggs, `<answer>5</answer> ${echo}`).reason, 'wrong_value');
+    }
   });
 
   it('the score takes the whole completion as the answer if the prompt requests no tags', () => {
