@@ -6,7 +6,7 @@ import {
   isOver,
   pathOf,
 } from './checkpoint-store.js';
-import type { SamplingSessions } from './sampling-sessions.js';
+import type { LastUses, SamplingSessions } from './sampling-sessions.js';
 
 /** Of each training run, the newest snapshots without a name that samplers have open are kept, however long unused. */
 export const keptSnapshots = 100;
@@ -16,17 +16,21 @@ const withoutSamplerMs = 86_400_000;
 /**
  * Deletes the checkpoints whose time is over and the snapshots without a name that are no longer used.
  *
- * @param now in ms since the epoch.
+ * @param clock in ms since the epoch: now, and when this process started, before which it knows of no use.
  * @throws the first failure, after all others have been tried.
  */
 export async function deleteExpired(
   store: CheckpointStore,
   samplers: Pick<SamplingSessions, 'closeFor' | 'lastUses'>,
-  now: number,
+  clock: { readonly now: number; readonly startedAt: number },
 ): Promise<void> {
+  const { now } = clock;
   const isDue = (saved: CheckpointMetadata) =>
-    isOver(saved, now) || isUnused(saved, now, samplers.lastUses());
-  const due = [...store.expired(now), ...snapshotsToDelete(store.list(), now, samplers.lastUses())];
+    isOver(saved, now) || isUnused(saved, clock, samplers.lastUses());
+  const due = [
+    ...store.expired(now),
+    ...snapshotsToDelete(store.list(), clock, samplers.lastUses()),
+  ];
   const failures: unknown[] = [];
   for (const path of due.map(pathOf)) {
     try {
@@ -44,32 +48,32 @@ export async function deleteExpired(
  * (`save_weights_and_get_sampling_client`) leaves one a step and never deletes any.
  *
  * @param saved all checkpoints, the oldest first.
- * @param now in ms since the epoch.
- * @param lastUses when the samplers of a checkpoint were last used, likewise, by the path of those that have one open.
  */
 export function snapshotsToDelete(
   saved: readonly CheckpointMetadata[],
-  now: number,
-  lastUses: ReadonlyMap<string, number>,
+  clock: { readonly now: number; readonly startedAt: number },
+  uses: LastUses,
 ): CheckpointMetadata[] {
   const newer = new Map<string, number>(); // by run
   return saved.toReversed().filter((one) => {
-    const hasSampler = lastUses.has(formatTinkerPath(pathOf(one)));
+    const hasSampler = uses.open.has(formatTinkerPath(pathOf(one)));
     const rank = newer.get(one.training_run_id) ?? 0;
     if (one.unnamed === true && hasSampler) newer.set(one.training_run_id, rank + 1);
-    return isUnused(one, now, lastUses) && (!hasSampler || rank >= keptSnapshots);
+    return isUnused(one, clock, uses) && (!hasSampler || rank >= keptSnapshots);
   });
 }
 
 function isUnused(
   saved: CheckpointMetadata,
-  now: number,
-  lastUses: ReadonlyMap<string, number>,
+  { now, startedAt }: { readonly now: number; readonly startedAt: number },
+  { open, closed }: LastUses,
 ): boolean {
   if (saved.unnamed !== true) return false;
-  const usedAt = lastUses.get(formatTinkerPath(pathOf(saved)));
-  if (usedAt === undefined) return now - Date.parse(saved.created_at) >= withoutSamplerMs;
-  return now - usedAt >= unusedMs;
+  const path = formatTinkerPath(pathOf(saved));
+  const usedAt = open.get(path);
+  if (usedAt !== undefined) return now - usedAt >= unusedMs;
+  const closedAt = closed.get(path) ?? startedAt;
+  return now - Math.max(Date.parse(saved.created_at), closedAt) >= withoutSamplerMs;
 }
 
 /**

@@ -137,12 +137,13 @@ async function serveModel(
   void scope?.track(trainer.died);
 
   const samplers = new SamplingSessions(model, sessions, store, futures, sampler.get, trainer);
+  const startedAt = Date.now();
   const gapWaitMs = options.gapWaitMs ?? 10_000;
   const runs = new TrainingRuns(model, sessions, trainer, futures, gapWaitMs, log);
   const operations = new TrainingOperations(model, runs, trainer, store, samplers);
   const unloading = setInterval(() => {
     runs.unloadAbandoned();
-    deleteExpired(store, samplers, Date.now()).catch((err: unknown) => {
+    deleteExpired(store, samplers, { now: Date.now(), startedAt }).catch((err: unknown) => {
       log.error({ err }, 'expired checkpoint not deleted');
     });
   }, options.unloadEveryMs ?? 60_000).unref();

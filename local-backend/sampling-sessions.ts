@@ -27,6 +27,12 @@ import type { Scores } from './scored-texts.js';
 import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
+/** See `SamplingSessions.lastUses`. */
+export interface LastUses {
+  readonly open: ReadonlyMap<string, number>;
+  readonly closed: ReadonlyMap<string, number>;
+}
+
 /** What a sampler samples from: a checkpoint, or the base model. */
 export interface SamplerWeights {
   checkpoint: CheckpointMetadata | undefined; // changes for inflight samplers only
@@ -54,6 +60,7 @@ const rememberedRequests = 10_000;
 export class SamplingSessions {
   readonly #samplers = new Map<string, SamplingSession>();
   readonly #openedBySamplingKey = new Set<string>(); // ids, the oldest first
+  readonly #closed = new Map<string, number>(); // when the last sampler of a snapshot was closed, in ms, by path
   readonly #created = new ResendMemory<SamplingSession>(rememberedRequests);
   readonly #requests = new ResendMemory<string>(rememberedRequests);
   readonly #queue: SamplingQueue;
@@ -131,6 +138,7 @@ export class SamplingSessions {
     for (const sampler of this.#samplers.values()) {
       if (this.tinkerPathOf(sampler) === deleted) this.#close(sampler);
     }
+    this.#closed.delete(deleted);
   }
 
   /** Closes all that a client opened, because it has finished. */
@@ -145,21 +153,30 @@ export class SamplingSessions {
     this.#close(this.get(oldest!));
   }
 
-  #close({ id, session }: SamplingSession): void {
+  #close(sampler: SamplingSession): void {
+    const { id, session } = sampler;
+    const path = this.tinkerPathOf(sampler);
+    if (sampler.weights.checkpoint?.unnamed === true && path !== null) {
+      this.#closed.set(path, Date.now());
+    }
     this.#samplers.delete(id);
     this.#openedBySamplingKey.delete(id);
     session.samplers.delete(id);
   }
 
-  /** When the samplers of each checkpoint were last used, in ms since the epoch, by its path. */
-  lastUses(): Map<string, number> {
-    const uses = new Map<string, number>();
+  /**
+   * When each checkpoint was last sampled from, in ms since the epoch, by its path.
+   *
+   * @returns `open`: of those that have a sampler; `closed`: of others, when the last one was closed in this process.
+   */
+  lastUses(): LastUses {
+    const open = new Map<string, number>();
     for (const sampler of this.#samplers.values()) {
       const path = this.tinkerPathOf(sampler);
       if (path === null) continue;
-      uses.set(path, Math.max(sampler.lastUsedAt, uses.get(path) ?? 0));
+      open.set(path, Math.max(sampler.lastUsedAt, open.get(path) ?? 0));
     }
-    return uses;
+    return { open, closed: this.#closed };
   }
 
   tinkerPathOf({ weights: { checkpoint } }: SamplingSession): string | null {
@@ -189,7 +206,10 @@ export class SamplingSessions {
         throw new ApiError(429, detail, { 'retry-after': '1' });
       }
       const cancelled = new AbortController();
-      return this.futures.add(this.#run(sampler.weights, plan, cancelled.signal), {
+      const sampling = this.#run(sampler.weights, plan, cancelled.signal).finally(() => {
+        sampler.lastUsedAt = Date.now();
+      });
+      return this.futures.add(sampling, {
         owner: this.clientOf(sampler.id, cloneOf(request.seq_id)),
         cancel: () => {
           cancelled.abort();

@@ -265,7 +265,9 @@ export class TrainingOperations {
         user_metadata: run.userMetadata,
         expires_at: expiryAfter(ttl_seconds),
         ...(user_metadata && { checkpoint_user_metadata: user_metadata }),
-        ...(kind === 'sampler_weights' && givenName === undefined && { unnamed: true }),
+        ...(kind === 'sampler_weights' &&
+          givenName === undefined &&
+          ttl_seconds === undefined && { unnamed: true }),
       },
       files,
     );

@@ -134,14 +134,21 @@ describe(
         const { checkpoints } = await wire.get(`training_runs/${run}/checkpoints`);
         return (checkpoints as Json[]).map((one) => one['checkpoint_id']);
       };
-      const both = ['sampler_weights/checkpoint-0001', 'sampler_weights/named'];
+      const sessions = async () => (await wire.get('sessions'))['sessions'] as string[];
+      const kept = { ...saving, sampling_session_seq_id: 1, seq_id: 3, ttl_seconds: 1_000 * hour };
+      await wire.result(await wire.post('save_weights_for_sampler', kept));
+      const all = ['checkpoint-0001', 'named', 'checkpoint-0002'].map(
+        (each) => `sampler_weights/${each}`,
+      );
       mock.timers.setTime(Date.now() + 48 * hour * 1_000);
       await wire.post('session_heartbeat', { session_id: client });
       const finishing = { reason: { type: 'success' } };
-      assert.deepEqual(await names(), both);
+      assert.deepEqual((await names()).sort(), all.toSorted());
       assert.equal((await wire.tryPost(`sessions/${client}/finish`, finishing)).status, 204);
-      await until(async () => (await names()).length < 2);
-      assert.deepEqual(await names(), ['sampler_weights/named']);
+      await until(async () => !(await sessions()).includes(client));
+      mock.timers.setTime(Date.now() + 24 * hour * 1_000);
+      await until(async () => (await names()).length < 3);
+      assert.deepEqual((await names()).sort(), all.slice(1).sort());
     });
 
     it('a time to live that is no whole number of seconds is refused', async () => {

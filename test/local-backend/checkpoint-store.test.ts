@@ -155,8 +155,8 @@ describe('the checkpoint store', () => {
     };
     const deleting = deleteExpired(
       stuck as CheckpointStore,
-      { closeFor: () => undefined, lastUses: () => new Map() },
-      Date.parse(over),
+      { closeFor: () => undefined, lastUses: () => ({ open: new Map(), closed: new Map() }) },
+      { now: Date.parse(over), startedAt: 0 },
     );
     await store.change(path('b'), { public: false, expires_at: null });
     await store.save(checkpointAbout({ kind: 'weights', name: 'd' }), files);
@@ -176,15 +176,27 @@ describe('the checkpoint store', () => {
       ...{ created_at: new Date(now - hoursAgo * hourMs).toISOString(), unnamed },
       ...{ adapter_sha256: '', size_bytes: 0 },
     });
-    const deleted = (saved: ReturnType<typeof snapshot>[], uses: Record<string, number>) => {
-      const lastUses = Object.entries(uses).map(([name, hoursAgo]) => {
-        const path = `tinker://run/sampler_weights/${name}`;
-        return [path, now - hoursAgo * hourMs] as const;
-      });
-      return snapshotsToDelete(saved, now, new Map(lastUses)).map(({ name }) => name);
+    const times = (hoursAgo: Record<string, number>) =>
+      new Map(
+        Object.entries(hoursAgo).map(([name, hours]) => {
+          const path = `tinker://run/sampler_weights/${name}`;
+          return [path, now - hours * hourMs] as const;
+        }),
+      );
+    const deleted = (
+      saved: ReturnType<typeof snapshot>[],
+      opened: Record<string, number>,
+      { closed = {}, upHours = 1_000 }: { closed?: Record<string, number>; upHours?: number } = {},
+    ) => {
+      const clock = { now, startedAt: now - upHours * hourMs };
+      const uses = { open: times(opened), closed: times(closed) };
+      return snapshotsToDelete(saved, clock, uses).map(({ name }) => name);
     };
     const alone = [snapshot('old', 24), snapshot('new', 23.9), snapshot('named', 24, false)];
     assert.deepEqual(deleted(alone, {}), ['old']);
+    assert.deepEqual(deleted(alone, {}, { upHours: 1 }), []); // it may have been used by the process before
+    assert.deepEqual(deleted(alone, {}, { closed: { old: 1 } }), []);
+    assert.deepEqual(deleted(alone, {}, { closed: { old: 24 } }), ['old']);
 
     const open = Array.from({ length: keptSnapshots + 3 }, (_, i) => snapshot(`s${i}`, 500 - i));
     const usedLong = Object.fromEntries(open.map(({ name }) => [name, 2]));
@@ -201,8 +213,9 @@ describe('the checkpoint store', () => {
     const copy = await store.copy(path('copied'), 'copy', null);
     await store.change(path('kept'), { expires_at: null });
     await store.change(path('published'), { public: true });
-    const samplers = { closeFor: () => undefined, lastUses: () => new Map<string, number>() };
-    await deleteExpired(store, samplers, Date.now() + 2 * 86_400_000);
+    const none = { open: new Map<string, number>(), closed: new Map<string, number>() };
+    const samplers = { closeFor: () => undefined, lastUses: () => none };
+    await deleteExpired(store, samplers, { now: Date.now() + 2 * 86_400_000, startedAt: 0 });
     const left = store.list().map(({ name, training_run_id: run }) => `${run}/${name}`);
     assert.deepEqual(left.sort(), ['copy/copied', 'run/kept', 'run/published']);
     assert.equal(store.get(copy).unnamed, undefined);
