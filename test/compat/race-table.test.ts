@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { raceTable, secondsTo } from './race-table.js';
+import { raceRatios, raceTable, secondsTo } from './race-table.js';
 
 const step = (seconds: number, right: number) => {
   return { seconds, answers: 1_024, right, staleness: 0 };
@@ -32,5 +32,25 @@ describe('the table of races', () => {
     assert.equal(rows.length, 4);
     assert.match(rows[2]!, /^\| offbeat, `ppo` at 0\.001 +\| 2 +\| 3\.0 ± 0\.0 +\|/);
     assert.match(rows[3]!, /^\| cookbook, .*\| not reached /);
+  });
+
+  it('races of two systems are compared by seed, and a share that is not reached counts as reached at the end', () => {
+    const at = (seconds: number) => [step(seconds / 2, 0), step(seconds, 1_024)];
+    const race = { bound: 8, loss: 'ppo', learningRate: 1e-3, minutes: 1 } as const;
+    const rows = raceRatios([
+      { ...race, system: 'offbeat', seed: 0, steps: at(10) },
+      { ...race, system: 'cookbook', seed: 0, steps: at(20) },
+      { ...race, system: 'offbeat', seed: 1, steps: at(20) },
+      { ...race, system: 'cookbook', seed: 1, steps: at(20).slice(0, 1) }, // at the end, after 60 s
+      { ...race, system: 'cookbook', seed: 1, steps: at(1), loss: 'cispo' },
+      { ...race, system: 'cookbook', seed: 2, steps: at(1) },
+    ]).split('\n');
+    assert.match(rows[2]!, /many steps +\| 1\.41 \(0\.02 to 115\.\d+\) +\| 1\.0, 2\.0 /);
+    const fast =
+      /fast to 20 % \(not reached by Offbeat 0, by the cookbook 1 times\) +\| 2\.45 .*\| 2\.0, 3\.0 /;
+    assert.match(
+      rows.find((row) => row.includes(' 20 %'))!,
+      fast,
+    );
   });
 });

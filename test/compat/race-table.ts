@@ -56,6 +56,53 @@ export function raceTable(races: readonly Race[]): string {
   return alignedTable([[...head, 'right in the last minute, %'], ...rows]);
 }
 
+/**
+ * Offbeat and the cookbook with the same loss, paired by seed: how many times as much or as fast. The mean is that of the
+ * logarithms, with its 95 % t-interval. A share that is not reached counts as reached at the end, which favours that system.
+ */
+export function raceRatios(races: readonly Race[]): string {
+  const pairs = races
+    .filter(({ system }) => system === 'offbeat')
+    .flatMap((ours) => {
+      const theirs = races.find(
+        ({ system, seed, loss, learningRate }) =>
+          system === 'cookbook' &&
+          seed === ours.seed &&
+          loss === ours.loss &&
+          learningRate === ours.learningRate,
+      );
+      return theirs === undefined ? [] : [[ours, theirs] as const];
+    });
+  const inTime = ({ steps, minutes }: Race) => within(steps, 0, 60 * minutes);
+  const timeTo = (race: Race, percent: number) =>
+    Math.min(60 * race.minutes, secondsTo({ steps: inTime(race) }, percent / 100));
+  const row = (name: string, of: (race: Race) => number, isTime: boolean) => {
+    const logs = pairs.map(([ours, theirs]) => Math.log(of(ours) / of(theirs)) * (isTime ? -1 : 1));
+    const half = halfTInterval(logs) ?? NaN;
+    const [low, high] = [mean(logs) - half, mean(logs) + half].map(Math.exp);
+    const shown = (value: number) => value.toFixed(2);
+    return [
+      name,
+      `${shown(Math.exp(mean(logs)))} (${shown(low!)} to ${shown(high!)})`,
+      logs.map((log) => Math.exp(log).toFixed(1)).join(', '),
+    ];
+  };
+  const missed = (percent: number) => {
+    const count = (place: 0 | 1) =>
+      pairs.filter((pair) => secondsTo({ steps: inTime(pair[place]) }, percent / 100) === Infinity)
+        .length;
+    return `fast to ${percent} % (not reached by Offbeat ${count(0)}, by the cookbook ${count(1)} times)`;
+  };
+  return alignedTable([
+    ['Offbeat is so many times as …', 'of the cookbook', 'by seed'],
+    row('many steps', (race) => inTime(race).length, false),
+    row('many answers', (race) => answersOf(inTime(race)), false),
+    ...[5, 10, 15, 20].map((percent) =>
+      row(missed(percent), (race) => timeTo(race, percent), true),
+    ),
+  ]);
+}
+
 type Steps = Race['steps'];
 
 function within(steps: Steps, from: number, to: number): Steps {

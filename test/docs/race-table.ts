@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';
-import { racesIn, raceTable } from '../compat/race-table.js';
+import { raceRatios, racesIn, raceTable } from '../compat/race-table.js';
 import { withSection } from './markdown-table.js';
 
 export const racePage = 'docs/performance.md';
@@ -10,5 +10,6 @@ const committed = join(packageRoot, 'docs/experiments/cookbook-learning.jsonl');
 /** The page with the table of the committed results of `npm run test:compat -- cookbook-learning`. */
 export async function updatedRaces(page: string): Promise<string> {
   const races = racesIn(await readFile(committed, 'utf8'));
-  return withSection(page, 'the race', raceTable(races));
+  const withTable = withSection(page, 'the race', raceTable(races));
+  return withSection(withTable, 'the race by seed', raceRatios(races));
 }
