@@ -19,8 +19,8 @@ interface FirstToken {
 }
 
 /**
- * Measures how soon this actor uses what is published. A version from before the actor waited for the process and not for
- * adoption, so it does not count.
+ * Measures how soon this actor uses a published version. A version that was published before the actor started does
+ * not count: its delay would include the start of the process.
  */
 export class AdoptionTimes {
   readonly #startedAt = Date.now();

@@ -51,8 +51,8 @@ function hasWeights(modelDir: string): boolean {
 }
 
 /**
- * Requires an actor that adopts versions within an answer, where the run needs that: with `--window-policy tokens` a long
- * answer continues under newer versions. From one version alone it would only become too old as a whole.
+ * Checks that this actor adopts new versions within an answer, if the run needs that. With `--window-policy tokens` a
+ * long answer continues under newer versions; sampled by one version alone, it would become too old as a whole.
  *
  * @throws {UserError} if this actor does not.
  */

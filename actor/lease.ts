@@ -16,7 +16,7 @@ import type { Sampler } from './sampler/sampler.js';
  * The lease of an actor as it is now.
  *
  * @param now ms since the epoch.
- * @returns undefined before it has loaded or refused any version, or asks for the adapter of one.
+ * @returns undefined until the actor has loaded or refused a version, or waits for an adapter.
  */
 export function leaseOf(
   {

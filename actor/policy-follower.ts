@@ -106,7 +106,11 @@ export class PolicyFollower {
     while (this.#newestLoaded === undefined || this.isStuck) await this.#change(signal);
   }
 
-  /** Waits while the sampler fails the newest canary. Resolves with a signal that aborts when it fails one, or once `signal` aborts. */
+  /**
+   * Waits until the sampler reproduces the newest canary, or `signal` aborts.
+   *
+   * @returns a signal that aborts when the sampler next fails to reproduce one.
+   */
   async trusted(signal: AbortSignal): Promise<AbortSignal> {
     while (this.#refused !== undefined && !signal.aborted) await this.#changes.next(signal);
     return this.#mistrust.signal;
@@ -132,10 +136,13 @@ export class PolicyFollower {
   }
 
   /**
-   * Follows the published versions until `signal` aborts. A version that cannot be loaded is retried,
-   * with a log line each time, until a newer one replaces it. Meanwhile the last good version stays in
-   * use, so damaged or non-finite weights, or a missing canary, stop only the tickets that ask for that version; after five failures in a row no ticket is leased. A version whose canary the
-   * sampler does not reproduce is loaded again after a delay, and `trusted` waits meanwhile.
+   * Follows the published versions until `signal` aborts. A version that cannot be loaded is retried, with a log line
+   * each time, until a newer one replaces it. Meanwhile the last good version stays in use:
+   *
+   * - Damaged or non-finite weights and a missing canary stop only the tickets that ask for that version.
+   * - After five failures in a row that may pass, such as a lost connection, no ticket is leased.
+   * - If the sampler does not reproduce the canary, the version is loaded again after a delay, and `trusted` waits
+   *   meanwhile.
    *
    * @throws {UserError} if the sampler can never use what is published.
    */

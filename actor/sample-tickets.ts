@@ -91,8 +91,9 @@ export async function sampleTickets(
       },
       async (delivery) => {
         const { value: ticket, deliveryCount, trace } = delivery;
-        // It was asked for before the outage. Other requests of this actor are still pending then, and would get it again and
-        // again until its tries are used up: so it comes back once they have ended.
+        // The ticket was requested before an outage of the sampler. This actor's other requests are still open and
+        // would get it again and again, until its tries are used up. So it is returned with a delay after which they
+        // have ended.
         if (sampler.trouble !== undefined) {
           delivery.nak(requestMs);
           return;

@@ -20,15 +20,16 @@ const suffixBytes = 3; // in hexadecimal digits
 export const touchEveryMs = 60_000;
 /** A folder that was not touched for so long belongs to an actor that has died, or that was suspended with its machine. */
 const abandonedMs = 300_000;
-/** In which an actor that was suspended touches its folder again. */
+/** Time in which an actor touches its folder again after a suspension. */
 const wakingMs = 1.5 * touchEveryMs;
 const sharedMemory = '/dev/shm';
 
 /**
- * The folder in which this actor keeps the adapters that its engine reads, as long as they are loaded. It touches the
- * folder now and then; one that is no longer touched is removed by another actor, since process ids mean nothing between
- * containers that share a volume. The other actor must see it untouched for a while, since the age alone proves nothing: after
- * a machine was suspended, or with a wrong clock, the folders of all others look old.
+ * The folder in which this actor keeps the adapters that its engine reads, as long as they are loaded. The actor
+ * touches it regularly. Another actor removes a folder that is no longer touched: process ids would show nothing,
+ * since containers that share a volume have their own. That actor must also have watched the folder untouched for a
+ * while. Its age alone proves nothing: after a suspension of the machine, or with a wrong clock, the folders of all
+ * others look old.
  */
 export class AdapterFolder implements AsyncDisposable {
   /** Folders that look abandoned: when each was touched, and since when this process sees that. */
@@ -40,7 +41,7 @@ export class AdapterFolder implements AsyncDisposable {
   ) {}
 
   /**
-   * Creates the folder of an actor, and removes those of its predecessors.
+   * Creates the folder of an actor, and removes those of its predecessors that have long been untouched.
    *
    * @param parent where the engine can read it; undefined: shared memory if there is any, else the temporary folder.
    * @throws {UserError} if it cannot be written.
@@ -116,7 +117,10 @@ export class AdapterFolder implements AsyncDisposable {
     }
   }
 
-  /** Whether a folder is of this actor's name: that process has ended. One that is killed again and again watches none for long. */
+  /**
+   * Whether a folder has this actor's name, so that its process has ended. It need not be watched before its removal:
+   * an actor that is killed again and again watches no folder for long enough.
+   */
   #isPredecessor(path: string): boolean {
     const end = -2 * suffixBytes;
     return path.slice(0, end) === this.path.slice(0, end);

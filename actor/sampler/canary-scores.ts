@@ -12,7 +12,10 @@ import type { Canary } from '../../shared/wire/canary.js';
 /** The tokens of a canary whose logprobs are wanted; without the trainer's, which a sampler must not need. */
 export type CanaryTexts = Pick<Canary, 'texts' | 'places' | 'temperature'>;
 
-/** A request that reads a text up to its first wanted token, and is then given its own tokens instead of drawing. */
+/**
+ * A request for one text: its prompt ends before the first wanted token, and the tokens from there to the last wanted
+ * one are forced, not drawn.
+ */
 interface ForcedText {
   readonly request: GroupRequest & { readonly forced: Int32Array };
   readonly wanted: readonly { readonly place: number; readonly at: number }[]; // index in `forced`
@@ -54,9 +57,9 @@ const requestsAtOnce = 8;
 const linkedAnswers = 4;
 
 /**
- * Scores by what a sampler that cannot be given tokens says of those that it draws: answers of one token after each place's
- * text. It is one answer with the most probable tokens where the sampler shows these, else `draws` answers. A token that
- * is not shown gets an upper bound.
+ * Scores for a sampler that cannot be forced to take tokens. After the text before each place it samples answers of
+ * one token: one answer if the sampler also shows the most probable tokens, else `draws` answers. A token that none of
+ * them shows gets an upper bound.
  *
  * @param mostProbable how many tokens the sampler shows; 0: only drawn ones.
  * @param sample samples the answers of one request.
@@ -84,9 +87,11 @@ export async function scoresByAnswers(
 }
 
 /**
- * Scores by the logprobs of the texts as prompts, which show every token, however improbable. They prove what the sampler draws with
- * only if they agree with the logprobs of what it draws: at one place of each text, tokens are drawn and asked for as prompts. Where
- * they do not, as at another temperature, or the sampler shows none, the scores are those of {@link scoresByAnswers}.
+ * Scores by the logprobs that the sampler gives the texts as prompts. These show every token, however improbable. But
+ * they prove something about sampling only if they agree with the logprobs of drawn tokens. So at one place of each
+ * text tokens are drawn, and then scored as part of a prompt. If the two disagree, for instance because prompts are
+ * scored at another temperature, or if the sampler shows no logprobs of prompts, {@link scoresByAnswers} is used
+ * instead.
  *
  * @param canary with how far two honest computations may be apart.
  */

@@ -42,8 +42,8 @@ const metricsMs = 10_000;
 const rehearsalMs = 300_000; // the first call may compile kernels
 
 /**
- * Waits until the servers answer and checks by asking that they can serve the run: the routes, the adapters from this
- * actor's folder, the group size, the logprobs, and room for as many versions as a run keeps in use.
+ * Waits until the servers answer, and checks with trial requests that they can serve the run: the routes, adapters
+ * from this actor's folder, the group size, the logprobs, and room for as many versions as the run keeps in use.
  *
  * @throws {UserError} naming what is missing, with the flag that adds it.
  */

@@ -162,8 +162,8 @@ async function sampleWave(
 }
 
 /**
- * What to call before each token: it reports that tokens are drawn, at most once a second. The first call says nothing,
- * because the prompt is still to be read, and perhaps the weights.
+ * Returns a function to call before each token, which reports at most once a second that tokens are drawn. Its first
+ * call reports nothing: no token is drawn yet, and the prompt and perhaps the weights must still be read.
  */
 function aliveReports(): () => void {
   let hasDrawn = false;

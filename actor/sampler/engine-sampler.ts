@@ -270,8 +270,9 @@ export class EngineSampler implements Sampler {
   }
 
   /**
-   * Repeats a call while the engine does not serve it, each time with the version that the policy then chooses; the ticket's lease is
-   * extended meanwhile. A version that the engine has lost is given up once a newer one can sample.
+   * Repeats a call until the engine serves it, each time with the version that the policy chooses then. The ticket's
+   * lease is extended meanwhile. A call for a version that the engine has lost is given up after `maxAttempts`, or, if
+   * the group may use no other version, once a newer one can sample.
    */
   async #repeated<T>(
     first: number,

@@ -25,7 +25,7 @@ export interface Engine extends AsyncDisposable {
   readonly trouble: string | undefined;
   /** Its servers as they are now, where the actor watches them. */
   readonly servers: readonly EngineLease[];
-  /** What those in use say of themselves. */
+  /** The metrics of the servers in use. */
   readonly metrics: readonly MetricsReading[];
 
   /**
@@ -65,7 +65,7 @@ export interface EnginePlace extends Disposable {
   ): Promise<SampledSequence[]>;
 }
 
-/** Samples with one version at one server, which nothing else may do yet. */
+/** Samples with one version at one server, for the proof only: no group may be sampled with it there yet. */
 export type Draw = (
   request: GroupRequest,
   limitMs: number,

@@ -17,7 +17,7 @@ interface Sample {
 /** An epoch has this many samples at least, and lasts this long. */
 const leastSamples = 5;
 const leastMs = 10_000;
-/** Time for the groups in flight to become as many as a higher limit allows; then there are too few tickets. */
+/** Time in which the groups in flight reach a raised limit. If they have not by then, there are too few tickets. */
 const settleMs = 60_000;
 
 /** Moves the limit of groups in flight by what the engine's servers count. An engine that does not count its tokens leaves it as it is. */

@@ -47,9 +47,10 @@ export function startSearch(limit: number): LimitSearch {
 }
 
 /**
- * Moves the limit after an epoch. A queue lowers it at once, by the share that waited beyond the usual one, and preemptions by a step.
- * Otherwise it climbs: it tries a limit a step away, keeps it if the change of throughput is worth it, else returns, takes half the step,
- * rests, and tries the other direction.
+ * Moves the limit after an epoch. A queue lowers the limit at once, by the share of sequences that waited beyond the
+ * usual share. Preemptions lower it by one step. Otherwise the search tries a limit one step away. If the change of
+ * throughput is worth it, the search keeps that limit. Else it goes back, takes half the step (on a logarithmic
+ * scale), rests, and tries the other direction.
  *
  * @param most largest limit.
  */

@@ -232,8 +232,9 @@ export class ReplicaEngine implements Engine {
   }
 
   /**
-   * Loads an adapter at every server that is up, and has each prove it; the others do so when they come back. If only some do not load it
-   * or reproduce its canary, these are at fault and go out of use: groups would go to them and fail at once.
+   * Loads an adapter at every server that is up, and has each server prove it. A server that is down does both when it
+   * comes back. If only some servers fail to load it or to reproduce its canary, they are at fault and go out of use:
+   * groups sent to them would fail at once.
    */
   async #bringEverywhere(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
     await this.ready(signal);

@@ -251,7 +251,10 @@ export class Replica {
     this.#standing.readmit(version);
   }
 
-  /** Does something with an adapter unless it is dropped before or meanwhile: then its files are gone, and it does not matter how that ends. */
+  /**
+   * Does work on an adapter, unless it was dropped. If it is dropped meanwhile, a failure does not matter: its files
+   * are gone.
+   */
   async #whileWanted(adapter: ProvenAdapter, work: () => Promise<void>): Promise<void> {
     const isWanted = () => this.options.wanted().includes(adapter);
     if (!isWanted()) return;

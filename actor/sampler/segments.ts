@@ -34,8 +34,9 @@ export function appendSegment(
 }
 
 /**
- * The rollout cut after its first stop string, or token that ends a sequence. A call does not detect a stop string that began in the
- * previous call, and a server may return tokens after one, or know fewer such tokens.
+ * The rollout, cut after its first stop string or end-of-sequence token. The server may have missed it: a call does
+ * not detect a stop string that began in the previous call, and a server may return tokens after a stop string or know
+ * fewer end-of-sequence tokens.
  */
 export function endAtStop(
   rollout: SampledRollout,
@@ -46,7 +47,8 @@ export function endAtStop(
   const tokens = end === -1 ? rollout.tokens : rollout.tokens.subarray(0, end + 1);
   const stop = lengthAtStop(tokens, decode, stopStrings);
   if (end === -1 && stop === undefined) return rollout;
-  // Also where nothing is cut off: a server whose call ends with that token names the length of the call as the reason.
+  // The reason is corrected even if nothing is cut off: if a call's last token happens to be the end, the server may
+  // report that the call reached its length.
   const length = stop ?? tokens.length;
   return {
     tokens: rollout.tokens.slice(0, length),

@@ -24,7 +24,9 @@ export class SlotWatch {
     this.#excess = this.#excessOf(names);
   }
 
-  /** @returns why nothing counts that the server draws until it has proven all of ours again; undefined: nothing new. */
+  /**
+   * @returns the reason why the server must prove all of our adapters again before its tokens count; undefined: none.
+   */
   look(names: readonly string[]): string | undefined {
     const excess = this.#excessOf(names);
     if (excess === this.#excess) return undefined;

@@ -73,7 +73,7 @@ export class Standing {
     onRefusal(outage);
   }
 
-  /** What the server draws now may be of other weights: its calls end too. */
+  /** Takes the server out of use and ends its calls too: their tokens may come from other weights. */
   distrust(outage: Outage, reason: string): void {
     this.lose(outage, reason);
     const trust = this.#trust;

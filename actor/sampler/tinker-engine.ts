@@ -25,7 +25,10 @@ interface TinkerEngineOptions {
   readonly fetch?: typeof fetch; // replaced in tests
 }
 
-/** A lost session is not opened again: the learner publishes a newer version with another, once it has restored its state. */
+/**
+ * Attempts with a lost sampling session, which this actor does not open again: the learner restores its state and then
+ * publishes a newer version with a new session.
+ */
 const maxLostAttempts = 12;
 
 /** A Tinker server, with the sampling session that the learner opened for each version. */

@@ -29,8 +29,8 @@ interface FetchedAdapter extends DownloadedAdapter {
 }
 
 /**
- * The adapters of published versions: from the archive of each version's weights or, where the backend offers none, from
- * files that it saves and signs a URL for. What is found out at the first version decides which.
+ * The adapters of published versions. They come from the archive of each version's weights or, if the backend offers
+ * no archive, from files that it saves and signs a URL for. The first version shows which of these the backend offers.
  */
 export class AdapterSource {
   #kind: AdapterKind = 'archive';

@@ -68,7 +68,8 @@ export function patienceOf(attempts: number, startPatienceSeconds: number): numb
  * false logprobs of an actor damaged a step. All tasks of the failed session have settled by then.
  *
  * @throws {UserError} if retrying cannot help.
- * @throws {Error} the failure itself, if another learner leads: this one may wait for its turn again.
+ * @throws {Error} the reason of `leadership.signal` if it has aborted, usually because another learner leads; else the
+ *   failure itself, if another session cannot help or `stop` has aborted.
  */
 export async function withRecovery<Result>(
   options: RecoveryOptions,

@@ -7,11 +7,14 @@ import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import type { TicketContent } from './ticket-source.js';
 
-/** A ticket as its order alone gives it: a restarted learner does not know at which version it was issued. */
+/**
+ * The fields of a ticket that follow from its order. A restarted learner does not know at which version it was issued.
+ */
 const UnissuedTicket = Ticket.omit({ issuedAtVersion: true, pinnedVersion: true });
 
 /**
- * Dead-letters a training ticket that has ended without an answer. The ledger counts it already, so a failure is only logged.
+ * Dead-letters a training ticket that has ended without an answer. The ticket table counts it already, so a failure is
+ * only logged.
  *
  * @param reason for people.
  */

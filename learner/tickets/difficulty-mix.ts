@@ -36,9 +36,9 @@ export type DifficultyResults = readonly (readonly [
 ])[];
 
 /**
- * The problems of a difficulty in a random order. A position is a ticket's place in the whole run, not among the tickets of
- * this difficulty. So no problem comes twice before the run has issued as many tickets as there are problems here, and some
- * problems are left out meanwhile.
+ * The problems of a difficulty in a random order. A position is a ticket's place in the whole run, not among the
+ * tickets of this difficulty. So an epoch of this order lasts as many tickets of the run as there are problems here:
+ * no problem comes twice in it, and the problems whose position goes to another difficulty are left out.
  */
 class DifficultyOrder {
   readonly #order: EpochOrder;
@@ -127,7 +127,7 @@ export class DifficultyMix {
     return [...this.#orders.values()].at(index)!.problemAt(order); // -1, by rounding, is the last
   }
 
-  /** Whether a position has this problem with some results. */
+  /** Whether some results would put this problem at this position. */
   mayBeAt(order: number, problem: number): boolean {
     const orders = [...this.#orders.values(), ...(this.#rehearsed ? [this.#rehearsed] : [])];
     return orders.some((it) => it.problemAt(order) === problem);

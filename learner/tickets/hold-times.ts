@@ -77,8 +77,8 @@ export class HoldTimes {
     const medians = actors.map(upperMedian).sort((a, b) => a - b);
     const upper = upperMedian(medians);
     if (medians.length % 2 === 1) return upper;
-    // The geometric mean of the middle two, one of which may lie: an actor faster than any hold time that
-    // matters for the limit counts as that fast.
+    // The geometric mean of the middle two, one of which may lie. So a very short time is raised to the longest that
+    // cannot move the limit, or to the other one if that is shorter.
     const lower = medians[medians.length / 2 - 1]!;
     return Math.sqrt(Math.max(lower, Math.min(upper, (2 * leaseSeconds) / limitFactor)) * upper);
   }

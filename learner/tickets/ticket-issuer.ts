@@ -86,15 +86,16 @@ async function publishedUnlessAborted(
 
 /** Decides when the next ticket that the capacity law allows is issued. */
 export interface Pace {
-  /** Resolves to whether a ticket should be issued now; if not, after a pause, or once `signal` aborts. */
+  /** Resolves to true if a ticket should be issued now; else to false, after a pause or once `signal` aborts. */
   isWanted(signal: AbortSignal): Promise<boolean>;
   /** Forgets what actors wanted, because no ticket could be issued for a while. */
   reset(): void;
 }
 
 /**
- * Whether the learner chooses when to issue a ticket that the capacity law allows. In synchronous training the version of a
- * ticket does not depend on the moment of its issue, and a sample lag needs all tickets of a version to be issued by it.
+ * Whether tickets are issued just in time instead of as early as the capacity law allows. In synchronous training this
+ * would gain nothing: a ticket's version does not depend on the moment of its issue. With a sample lag all tickets of
+ * a version must be issued while that version is the one to sample with.
  */
 export function isJustInTime(config: Pick<RunConfig, 'maxStepsOffPolicy' | 'sampleLag'>): boolean {
   return config.maxStepsOffPolicy > 0 && config.sampleLag === 0;

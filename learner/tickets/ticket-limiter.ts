@@ -77,8 +77,8 @@ export class TicketLimiter<Group> {
   }
 
   /**
-   * Adapts the limit to the step that was just confirmed, if it is frugal. The first step of a session only starts it, since
-   * it includes the start of the actors.
+   * Adapts the limit to the step that was just confirmed, if the limiter is frugal. The first step of a session only
+   * starts the limit at the most that the law allows, because its time includes the start of the actors.
    */
   adaptLimit(time: Omit<StepSupply, 'fewestReady'>): void {
     const { groupsPerBatch, minibatchSize, isFrugal = false } = this.#options;

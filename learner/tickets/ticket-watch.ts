@@ -28,7 +28,7 @@ export interface HeldTickets {
 export interface TicketWatchOptions {
   /** Attempts that are issued and not answered yet. */
   readonly awaited: () => readonly Attempt[];
-  /** Whether a ticket of the queue that is not awaited needs no answer any more. */
+  /** Whether a ticket of the queue has ended. Asked only for tickets that are not awaited. */
   readonly isFinished: (ticket: Attempt) => boolean;
   /** Reads the queue of tickets; undefined if the server does not answer. */
   readonly poll: () => Promise<TicketQueueState | undefined>;
@@ -53,14 +53,15 @@ export interface TicketWatchOptions {
 /**
  * Finds the tickets that a run would otherwise wait for indefinitely.
  *
- * - **Lost** tickets are in no queue. NATS keeps what it acknowledged when a process ends, but a power failure may
- *   lose messages that were not on disk yet, an actor may acknowledge a ticket and send nothing, and an operator
- *   may purge a stream. A ticket is lost if it has left its queue, everything then in the later queues has passed
- *   through them, and no answer is known at that poll or at the next one: reading a dead letter takes a moment.
+ * - **Lost** tickets are in no queue. NATS keeps acknowledged messages when a process ends. But a power failure may
+ *   lose messages that were not on disk yet, an actor may acknowledge a ticket and send nothing, and an operator may
+ *   purge a stream. A ticket counts as lost if three things hold: it has left its queue; everything that was in the
+ *   later queues at that time has passed through them; and no answer is known, at that poll and at the next one, since
+ *   reading a dead letter takes a moment.
  * - **Overdue** tickets are held too long, by an actor whose decoder hangs or one that keeps extending its ack
  *   wait. Time counts from the first delivery, so a ticket that waits for an actor has no limit.
- * - **Left over** tickets are finished, but an actor keeps them in the queue: it answers, and then asks for the ticket
- *   again in some years. They are withdrawn after as long a time.
+ * - **Left over** tickets are answered, but an actor keeps them in the queue: instead of acknowledging one, it has
+ *   asked for its redelivery in some years. They are withdrawn after the same time as overdue ones.
  *
  * Each ticket is checked by itself, so a held ticket does not hide the loss of another.
  */
@@ -69,7 +70,7 @@ export class TicketWatch {
   readonly #open = new Map<string, OpenTicket>(); // by readable ticket id
   readonly #withdrawn = new Map<string, number>(); // seconds at which each was leased, by message id; oldest first
   #hasTaken = false; // whether the queue had tickets that actors took, at the last poll
-  #leftOver = new Map<number, number>(); // seconds that each has been so, by its number in the queue
+  #leftOver = new Map<number, number>(); // seconds for which each ticket has been left over, by its sequence number
   #polledAt: number | undefined;
   #suspected: readonly Attempt[] = [];
   #missing: readonly Attempt[] = [];

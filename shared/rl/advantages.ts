@@ -35,8 +35,8 @@ export function batchAdvantages(
  * - `leave_one_out`: r_i - the mean of the others (RLOO, Ahmadian et al. 2024, arXiv:2402.14740);
  *   the centred advantage times G / (G - 1).
  * - `maxrl`: (r_i - mean(r)) / mean(r). With rewards of 0 and 1 the expected gradient of a problem that is solved with
- *   probability p tends to that of log p as G grows, so a rare success weighs up to G - 1. A negative reward counts as 0 in
- *   the divisor, and there is none where no reward is positive. Source: Tajwar et al. 2026, arXiv:2602.02710.
+ *   probability p tends to that of log p as G grows, so a rare success weighs up to G - 1. In the divisor a negative
+ *   reward counts as 0; if no reward is positive, the divisor is 1. Source: Tajwar et al. 2026, arXiv:2602.02710.
  * - `reward`: r_i itself, compared with nothing: REINFORCE (Williams 1992). With rewards of 0 and 1 and
  *   the loss `cross_entropy` it is supervised training on the correct answers.
  *

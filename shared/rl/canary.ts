@@ -17,8 +17,8 @@ export const logprobBands: Readonly<Record<Arithmetic, LogprobBand>> = {
 };
 
 /**
- * A sampler that is this many times as close to an earlier version as to the one that it claims does not sample with what it claims. The
- * bands of coarse arithmetics must be wide enough for any model; this separates versions nevertheless.
+ * If a sampler is this many times closer to an earlier version than to the version that it claims, its claim is false.
+ * This separates versions even in coarse arithmetics, whose bands must be wide enough for any model.
  */
 const closerBy = 3;
 
@@ -54,7 +54,7 @@ export interface CanaryComparison {
   readonly difference: number; // the largest, in nats; at most `brokenDifference`
   readonly place: number; // index of the largest difference
   readonly mean: number; // |difference| over all but the largest quarter, in nats
-  readonly compared: number; // how many logprobs were more than a bound
+  readonly compared: number; // how many logprobs were exact, not only upper bounds
   /** The earlier version that the sampler is closer to; undefined: none. */
   readonly closerTo?: number;
 }
@@ -74,7 +74,8 @@ const leastCompared = 0.5;
 /**
  * Compares the logprobs of a canary with those of a sampler, which must be within the band, and not closer to an earlier version.
  *
- * A bound differs by as much as the expected logprob is above it. A logprob that is not finite differs by `brokenDifference`.
+ * An upper bound counts as different only by what the expected logprob exceeds it. A logprob that is not finite counts
+ * as different by `brokenDifference`.
  *
  * @param expected [n] the trainer's, natural log.
  */
@@ -122,9 +123,9 @@ function meanOfMost(differences: readonly number[]): number {
 }
 
 /**
- * The largest error of an improbable token's logprob that was reported with fewer bits, as TuFT's transformers backend reports it in the
- * dtype of the model: in bfloat16 -12 may stand for -12.03. Probable tokens have less, which the bands contain; an untrained model has
- * improbable ones only.
+ * The largest rounding error of a logprob that is reported with fewer bits; 0 for a probable token. TuFT's
+ * transformers backend reports logprobs in the dtype of the model: in bfloat16 -12 may stand for -12.03. For probable
+ * tokens the error is smaller, and the bands contain it. But all tokens of an untrained model are improbable.
  */
 function roundingOf(logprob: number, bits: number | undefined): number {
   if (bits === undefined || !(logprob < Math.log(leastProbability))) return 0;

@@ -136,10 +136,14 @@ interface StepAge {
 export const firstBound: AdaptiveBound = { steps: 1, goodSteps: 0, settling: 0 };
 
 /**
- * Adapts the bound on staleness to a step: it rises by one after three steps in a row whose data was about as old as it allows and had
- * an effective sample size of at least 0.95 of its tokens, and it is halved by a step below 0.9, counted from the age of
- * that step's data if that was younger. Steps in between keep it. After a fall it stays for as many steps as it takes until all
- * groups are trained on that were requested before, because they still show the effect of the larger bound.
+ * Adapts the bound on staleness to a step, by the effective sample size (ESS) as a share of the step's tokens:
+ *
+ * - After three steps in a row with an ESS of at least 0.95 the bound rises by one. A step whose data is younger than
+ *   the bound allows does not count: it shows nothing about older data.
+ * - A step with an ESS below 0.9 sets the bound to half its value, or to half the age of its data if that is lower.
+ * - A step in between keeps the bound.
+ *
+ * After a fall the bound stays until all groups requested before it are trained on: they still show the larger bound.
  *
  * It depends only on what the steps have recorded. So a learner that is restored from a checkpoint computes the same bound
  * from the history, and there is no state that could disagree with it. Only the room for tickets follows it: what may be trained

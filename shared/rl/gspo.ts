@@ -17,8 +17,8 @@ export const gspoInputs = ['logprobs', 'advantages', 'sequence_ratio_mask'] as c
  *
  *   s = exp(mean over M of ℓ - q), a constant        loss = -Σ min(s·A, clip(s)·A)        d loss / d ℓ = -s·A
  *
- * or 0 where the clipped term is the smaller one. It is no sum over tokens that know nothing of each other, so it
- * costs a pass more than the others.
+ * The derivative is 0 where the clipped term is the smaller one. Because s depends on all tokens of the sequence, this
+ * loss costs one pass more than the losses of single tokens.
  *
  * Source: the public documentation of the Tinker API; Zheng et al. 2025 (arXiv:2507.18071), equation 13.
  *

@@ -1,8 +1,9 @@
 import { sum } from '../base/statistics.js';
 
 /**
- * What shows that an actor selects the answers that it sends: that it draws several and sends those that it likes, for
- * instance until one is right. Their logprobs are honest. Three tests, which need less and less of the sampler:
+ * Evidence that an actor selects the answers that it sends: it draws several and sends the one that it likes, for
+ * instance the first that is right. Its logprobs are honest. Three tests find it, and each requires less of the
+ * sampler than the one before:
  *
  * - `distanceFromDraw`: whether each token is the one that the ticket's random number chooses. A sampler that draws by
  *   these numbers has no choice left, so one token is proof.
@@ -99,10 +100,11 @@ const mostOthers = 8;
 /**
  * The evidence that an actor solves more of its answers than the others do.
  *
- * Why: actors cannot choose their tickets, so a group of the actor and some of the others, all of one policy version, could as well
- * have been dealt in any other way. If w is a weight of what they have solved, the chance-weighted mean of w(x) / (w(x) + Σ w(y)) over which of
- * the m + 1 groups is the actor's is 1 / (m + 1), so m + 1 times that is a fair bet, however much the problems differ. Each group is in
- * at most one bet, so the product of the bets is a martingale.
+ * Why: actors cannot choose their tickets. So of one group of the actor and m groups of the others, all of one policy
+ * version, each of the m + 1 is equally likely to be the actor's. Let w be any positive function of a group's share of
+ * right answers, x the share of the actor's group and y the shares of the others. Then w(x) / (w(x) + Σ w(y)) has the
+ * mean 1 / (m + 1), and m + 1 times that quotient is a fair bet, however much the problems differ. Each group is in at
+ * most one bet, so the product of the bets is a martingale.
  *
  * Source: Ville 1939; Vovk, Wang 2021 (E-values: calibration, combination and applications).
  *

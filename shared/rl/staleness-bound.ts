@@ -19,8 +19,8 @@ export function mayTrainOn(sampledBy: number, bound: StalenessBound): boolean {
 /**
  * The tokens of an answer that may be trained on.
  *
- * A group is as old as its oldest token, so with `--window-policy` wait and drop a group within the bound has no other
- * tokens. With `tokens` an answer continues under newer versions, and its beginning may have become too old.
+ * With `--window-policy` wait and drop these are all tokens of a group within the bound, since the group is as old as
+ * its oldest token. With `tokens` an answer continues under newer versions, so its beginning may have become too old.
  *
  * @returns [T] 1: may be trained on, 0: is too old; undefined if all may.
  */

@@ -1,16 +1,16 @@
 /** The names under which a learner saves checkpoints at the backend. */
 
-/** Of the training state after a step: `state-000120`. */
+/** The name of the training state after a step: `state-000120`. */
 export function stateName(step: number): string {
   return `state-${padded(step)}`;
 }
 
-/** Of a version's weights for sampling: `policy-000120`. */
+/** The name of a version's weights for sampling: `policy-000120`. */
 export function policyName(version: number): string {
   return `policy-${padded(version)}`;
 }
 
-/** Of a version's weights for download, if the backend offers no archive of those for sampling: `policy-000120-files`. */
+/** The name of a version's weights for download, if the weights for sampling have no archive: `policy-000120-files`. */
 export function policyFilesName(version: number): string {
   return `${policyName(version)}-files`;
 }

@@ -6,9 +6,10 @@ import { maxGroupSize, Ticket } from './ticket.js';
 type VersionRun = [version: number, tokens: number];
 
 /**
- * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Versions rise from run to run,
- * since a rollout only ever adopts newer ones. So an actor cannot send a run for every token, with which the learner's
- * statistics of one long group would take minutes. Only the first error is reported, because a message may contain a million of them.
+ * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Versions must rise from run to
+ * run, since a rollout only adopts newer ones. This also stops an actor from splitting a version into a run for each
+ * token, which would keep the learner's statistics busy for minutes. Only the first error is reported, because a
+ * message may contain a million of them.
  */
 const VersionRuns = z
   .custom<VersionRun[]>(

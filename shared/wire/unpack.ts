@@ -8,8 +8,9 @@ const maxDepth = 32;
  * in five bytes, and the decoder allocates them before it reads any, again for each nested array. An
  * empty array or block takes a byte or two in the body but a hundred in memory.
  *
- * @throws {RangeError} if the bytes claim more elements than they can hold, end early, are nested more than
- *   32 deep, or are more than one array, map or block in 2.5 bytes; what the decoder throws for other mistakes.
+ * @throws {RangeError} if the bytes claim more elements than they can hold, end early, are nested more than 32 deep,
+ *   or hold too many arrays, maps and blocks: 1,000, plus one for every 2.5 bytes.
+ * @throws {Error} of the decoder, for any other mistake.
  */
 export function unpack(data: Uint8Array): unknown {
   measure(data);
