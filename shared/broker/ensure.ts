@@ -29,6 +29,10 @@ export async function ensureStream(link: Link, settings: StreamSettings): Promis
     requireNoDifferences(link, `stream ${name}`, differences(wanted, info.config));
     return info;
   } catch (caught) {
+    // Another learner of the run may have created it meanwhile: two that start together look for it at the same time.
+    const look = () => askFor(link, `read the state of stream ${name}`, () => streams.info(name));
+    if (found === undefined && (await look()) !== undefined)
+      return await ensureStream(link, settings);
     throw refused(link, `stream ${name}`, caught);
   }
 }
