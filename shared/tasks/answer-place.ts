@@ -75,11 +75,11 @@ export function endsInOpenTag(place: AnswerPlace, prompt: string): boolean {
 
 /** Enough to distinguish the prompt's words from the policy's, and few enough to detect a partial echo. */
 const leadChars = 8;
-/** For a lead without words, such as `3 = 21. `, which stands before many a right answer too. */
-const wordlessLeadChars = 16;
+/** For a lead with a number, such as `3 = 21. `, which stands before many a right answer too. */
+const numericLeadChars = 16;
 
 /**
- * The answers that a prompt shows, each with up to 8 characters before it, or 16 where those are no words: after `xample: ` the block is
+ * The answers that a prompt shows, each with up to 8 characters before it, or 16 where those have a digit: after `xample: ` the block is
  * the example, after other text it is an answer.
  *
  * Each character is searched at most three times, because a request may contain its own prompt.
@@ -106,8 +106,7 @@ export function answersIn(place: AnswerPlace, prompt: string): PromptAnswers {
 
 function leadTo(prompt: string, place: number): string {
   const lead = endBefore(prompt, place, leadChars);
-  const letters = lead.match(/\p{L}/gu)?.length ?? 0;
-  return letters >= 2 ? lead : endBefore(prompt, place, wordlessLeadChars);
+  return /\d/.test(lead) ? endBefore(prompt, place, numericLeadChars) : lead;
 }
 
 /** The end of the text before a place; a Chinese character counts as three Latin ones. */
@@ -141,7 +140,7 @@ function lastBlock(
 
 /** Whether one of the leads is right before `place`. */
 function endsWithOneOf(text: string, place: number, leads: ReadonlySet<string>): boolean {
-  for (let chars = 0; chars <= Math.min(wordlessLeadChars, place); chars++) {
+  for (let chars = 0; chars <= Math.min(numericLeadChars, place); chars++) {
     if (leads.has(text.slice(place - chars, place))) return true;
   }
   return false;
