@@ -59,9 +59,22 @@ const logEveryMs = 10_000;
  *
  * @param file one of a few names, for the metric: `metrics.jsonl`.
  * @param write called again from its beginning after each failure.
- * @throws the error of `write`, if it is not a lack of disk space or `signal` has aborted.
+ * @throws the error of `write`, if it is not a lack of disk space or the wait's signal has aborted.
  */
 export async function writeWhenRoom<T>(
+  file: string,
+  wait: RoomWait,
+  write: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await untilWritten(file, wait, write);
+  } catch (caught) {
+    recordWrite(file, undefined); // nothing waits for room any more
+    throw caught;
+  }
+}
+
+async function untilWritten<T>(
   file: string,
   { log, signal }: RoomWait,
   write: () => Promise<T>,
@@ -75,9 +88,8 @@ export async function writeWhenRoom<T>(
       return result;
     } catch (caught) {
       const reason = noRoomReason(caught);
-      const isOver = reason === undefined || signal.aborted;
-      recordWrite(file, isOver ? undefined : reason); // nothing waits for room if it fails for good
-      if (isOver) throw caught;
+      if (reason === undefined || signal.aborted) throw caught;
+      recordWrite(file, reason);
       if (performance.now() - loggedAt > logEveryMs) {
         loggedAt = performance.now();
         log.warn({ file, reason: errorText(caught) }, 'disk full, waiting for room');
@@ -85,7 +97,6 @@ export async function writeWhenRoom<T>(
       try {
         await sleep(tryEveryMs, undefined, { signal });
       } catch {
-        recordWrite(file, undefined);
         throw caught;
       }
     }

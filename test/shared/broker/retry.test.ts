@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { ErrorCode, NatsError } from 'nats';
 import { classify } from '../../../shared/broker/failures.js';
 import { Outages, pauseMs, retry } from '../../../shared/broker/retry.js';
@@ -48,6 +49,17 @@ describe('retries', () => {
     );
     assert.equal(result, 'done');
     assert.deepEqual(waits, ['full', 'away']);
+  });
+
+  it('a retry reports the whole time that was lost, also that in which an attempt had no answer', async () => {
+    const waits: number[] = [];
+    const onWait = (_: string, waitedMs: number) => waits.push(waitedMs);
+    await retry({ ...options, onWait }, async (before) => {
+      if (before > 0) return;
+      await sleep(200);
+      throw timeout();
+    });
+    assert(waits[0]! >= 200, String(waits)); // the pause alone takes 40 at most
   });
 
   it('a retry reports, as long as it waits, what only the user can fix, but not that a queue is full', async () => {
