@@ -10,13 +10,9 @@ import type { ActorLease } from '../shared/wire/actor-lease.js';
 import { isSamePolicy, type PolicyManifest, supersedes } from '../shared/wire/policy-manifest.js';
 import { AdoptionTimes } from './adoption-times.js';
 import type { CanaryCheck } from './canary-check.js';
+import { type Hold, HeldVersions } from './held-versions.js';
 import { CanaryMissing, CanaryNotReproduced, countRefusal, refusalOf } from './sampler/refusal.js';
 import type { Sampler } from './sampler/sampler.js';
-
-/** A version that stays loaded until it is disposed of. */
-export interface Hold extends Disposable {
-  readonly manifest: PolicyManifest;
-}
 
 interface PolicyFollowerOptions {
   readonly store: Pick<PolicyStore, 'watch' | 'at'>;
@@ -31,20 +27,10 @@ interface PolicyFollowerOptions {
   readonly refusedDelayMs?: number; // the same for one whose weights were damaged
 }
 
-/** One loaded version (or one that is being loaded) and how many groups sample with it. */
-interface Held {
-  manifest: PolicyManifest;
-  readonly loading: Promise<void>;
-  readonly loader: AbortSignal; // signal of the caller that loaded it
-  uses: number;
-}
-
 /** Reached after about 15 s of retries. */
 const failuresUntilStuck = 5;
 const longestRetryDelayMs = 30_000;
 const usualRetryDelayMs = 1_000;
-/** Number of unused versions that stay loaded: evaluations are pinned to recent versions. */
-const keptUnused = 2;
 
 const policyVersion = new Gauge({
   name: 'rl_actor_policy_version',
@@ -56,7 +42,7 @@ const policyVersion = new Gauge({
  * to it. Versions that a newer one replaces before they are loaded are skipped.
  */
 export class PolicyFollower {
-  readonly #held = new Map<number, Held>(); // the least recently used first
+  readonly #held: HeldVersions;
   readonly #changes = new Changes(); // notifies of changes of newestLoaded, newestPublished and refused
   readonly #times = new AdoptionTimes();
   #newestLoaded: PolicyManifest | undefined; // loaded
@@ -67,7 +53,14 @@ export class PolicyFollower {
   #refused: ActorLease['refused'];
   #failures = 0; // attempts in a row that could not load the newest version
 
-  constructor(private readonly options: PolicyFollowerOptions) {}
+  constructor(private readonly options: PolicyFollowerOptions) {
+    const { sampler } = options;
+    this.#held = new HeldVersions({
+      sampler,
+      load: (manifest, signal) => this.#load(manifest, signal),
+      newest: () => this.version,
+    });
+  }
 
   /** The newest version that is ready, or undefined before the first. */
   get version(): number | undefined {
@@ -118,7 +111,7 @@ export class PolicyFollower {
 
   /** Records that a token is drawn with this version; the first one measures the delay since publication. */
   onDraw(version: number): void {
-    const manifest = this.#held.get(version)?.manifest;
+    const manifest = this.#held.manifestOf(version);
     if (manifest !== undefined) this.#times.drawn(manifest);
   }
 
@@ -129,8 +122,7 @@ export class PolicyFollower {
 
   /** The oldest version that must not be retired yet, or undefined before the first. */
   get oldestInUse(): number | undefined {
-    const used = [...this.#held.values()].filter(({ uses }) => uses > 0);
-    const versions = used.map(({ manifest }) => manifest.version);
+    const versions = this.#held.inUse;
     if (this.#newestLoaded !== undefined) versions.push(this.#newestLoaded.version);
     return versions.length === 0 ? undefined : Math.min(...versions);
   }
@@ -163,7 +155,7 @@ export class PolicyFollower {
 
   /** Holds the newest version, once it is at least `version`. */
   async holdAtLeast(version: number, signal: AbortSignal): Promise<Hold> {
-    return this.#hold(await this.readyFrom(version, signal), signal);
+    return this.#held.hold(await this.readyFrom(version, signal), signal);
   }
 
   /**
@@ -175,7 +167,7 @@ export class PolicyFollower {
   async holdExactly(version: number, signal: AbortSignal): Promise<Hold> {
     for (;;) {
       const published = this.#newestPublished?.version ?? -1;
-      const manifest = this.#held.get(version)?.manifest ?? (await this.options.store.at(version));
+      const manifest = this.#held.manifestOf(version) ?? (await this.options.store.at(version));
       if (manifest !== undefined) {
         const hold = await this.#holdPinned(manifest, signal);
         if (hold !== undefined) return hold;
@@ -195,7 +187,7 @@ export class PolicyFollower {
   /** @returns undefined if its adapter is not published yet. */
   async #holdPinned(manifest: PolicyManifest, signal: AbortSignal): Promise<Hold | undefined> {
     try {
-      return await this.#hold(manifest, signal);
+      return await this.#held.hold(manifest, signal);
     } catch (caught) {
       if (caught instanceof AdapterAwaited) {
         this.#await(caught);
@@ -252,12 +244,11 @@ export class PolicyFollower {
   }
 
   async #adopt(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
-    using _hold = await this.#hold(manifest, signal);
-    const held = this.#held.get(manifest.version);
-    if (held !== undefined && supersedes(manifest, held.manifest)) {
+    using hold = await this.#held.hold(manifest, signal);
+    if (supersedes(manifest, hold.manifest)) {
       // Where an adapter is does not matter once it is loaded.
-      if (!isSamePolicy(manifest, held.manifest)) await this.#load(manifest, signal);
-      held.manifest = manifest;
+      if (!isSamePolicy(manifest, hold.manifest)) await this.#load(manifest, signal);
+      this.#held.replace(manifest);
     }
     this.#newestLoaded = manifest;
     this.#failures = 0;
@@ -284,42 +275,6 @@ export class PolicyFollower {
     this.#changes.notify();
   }
 
-  async #hold(manifest: PolicyManifest, signal: AbortSignal): Promise<Hold> {
-    const { version } = manifest;
-    const held = this.#held.get(version) ?? {
-      manifest,
-      loading: this.#load(manifest, signal),
-      loader: signal,
-      uses: 0,
-    };
-    this.#held.set(version, held);
-    held.uses++; // before the wait, so that the version counts as in use meanwhile
-    this.#dropUnused(); // the sampler may have to make room
-    try {
-      await held.loading;
-    } catch (error) {
-      if (this.#held.get(version) === held) {
-        this.#held.delete(version);
-        if (error instanceof CanaryNotReproduced) this.options.sampler.drop(version);
-      }
-      const hasLoaderAborted = held.loader.aborted && held.loader !== signal && !signal.aborted;
-      if (hasLoaderAborted) return this.#hold(manifest, signal);
-      throw error;
-    }
-    let isHeld = true;
-    return {
-      manifest: held.manifest,
-      [Symbol.dispose]: () => {
-        if (!isHeld) return;
-        isHeld = false;
-        held.uses--;
-        this.#held.delete(version);
-        this.#held.set(version, held);
-        this.#dropUnused();
-      },
-    };
-  }
-
   async #load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
     try {
       const { sampler, canaries, requireCanary = false } = this.options;
@@ -336,18 +291,6 @@ export class PolicyFollower {
       );
       this.#whyNotLoaded = `policy version ${version} is refused: ${errorText(err)}`;
       throw err;
-    }
-  }
-
-  #dropUnused(): void {
-    const unused = [...this.#held.values()].filter(
-      ({ uses, manifest }) => uses === 0 && manifest.version !== this.#newestLoaded?.version,
-    );
-    const { maxVersions = Infinity } = this.options.sampler;
-    const excess = Math.max(0, unused.length - keptUnused, this.#held.size - maxVersions);
-    for (const { manifest } of unused.slice(0, excess)) {
-      this.#held.delete(manifest.version);
-      this.options.sampler.drop(manifest.version);
     }
   }
 

@@ -15,7 +15,8 @@ import type { Activity } from './activity.js';
 import { GroupStale, TicketEnded, type EarlyCancel } from './early-cancel.js';
 import { groupRequest, type PromptSource, rolloutGroup } from './group-messages.js';
 import type { CanaryCheck } from './canary-check.js';
-import type { Hold, PolicyFollower } from './policy-follower.js';
+import type { Hold } from './held-versions.js';
+import type { PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
 
 interface SampleTicketsOptions {

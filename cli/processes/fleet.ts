@@ -2,20 +2,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../../shared/base/errors.js';
 import { TaskScope } from '../../shared/base/task-scope.js';
-import { isDiskTrouble } from '../../shared/service/telemetry/disk-room.js';
 import { givenUpCode, userErrorCode } from '../../shared/base/exit-codes.js';
 import type { DiskWatch } from './disk-watch.js';
-import {
-  describeExit,
-  type Exit,
-  type Command,
-  ManagedProcess,
-  waitForReady,
-  countedRestarts,
-  hasRecovered,
-  maxRestarts,
-  restartDelayMs,
-} from './managed-process.js';
+import { describeExit, type Exit, type Command, ManagedProcess } from './managed-process.js';
+import { reportedDiskTrouble, whatIsNotReady } from './readiness.js';
+import { maxRestarts, Restarts } from './restarts.js';
 import { lastWords, logTail } from './log-tail.js';
 
 /** A service of the run, and what its end means. */
@@ -120,38 +111,10 @@ export class Fleet implements AsyncDisposable {
     slowMs = 20_000,
   ): Promise<void> {
     const limit = AbortSignal.any([signal, this.failed, AbortSignal.timeout(deadlineMs)]);
-    const reasons = new Map<string, string>();
-    let reported = '';
-    const slow = setInterval(() => {
-      const lines = [...reasons].map(([name, reason]) => `${name} is not ready yet: ${reason}`);
-      if (lines.join() !== reported) for (const line of lines) this.#report(line);
-      reported = lines.join();
-    }, slowMs);
-    const problems = await Promise.all(
-      names.map(async (name) => {
-        for (;;) {
-          const running = this.#running.get(name);
-          if (running?.healthUrl !== undefined) {
-            const hasEnded = () => this.#running.get(name) !== running;
-            const onReason = (reason: string) => reasons.set(name, reason);
-            const waiting = { signal: limit, isOver: hasEnded, onReason };
-            const reason = await waitForReady(running.healthUrl, waiting);
-            if (reason === undefined) {
-              reasons.delete(name);
-              return undefined;
-            }
-            if (limit.aborted) return `${name} is not ready: ${reason}`;
-          }
-          if (limit.aborted) return `${name} did not start`;
-          await sleep(50);
-        }
-      }),
-    ).finally(() => {
-      clearInterval(slow);
-    });
+    const find = (name: string) => this.#running.get(name);
+    const late = await whatIsNotReady(names, { find, limit, report: this.#report, slowMs });
     this.failed.throwIfAborted();
     if (signal.aborted) return;
-    const late = problems.filter((problem) => problem !== undefined);
     if (late.length > 0) {
       throw new FleetError(
         `not ready after ${Math.round(deadlineMs / 1_000)} s:\n${late.map((line) => `  - ${line}`).join('\n')}\n` +
@@ -162,20 +125,8 @@ export class Fleet implements AsyncDisposable {
   }
 
   /** The disk trouble that a member's health endpoint reports. */
-  async diskTrouble(): Promise<string | undefined> {
-    const answers = await Promise.all(
-      [...this.#running].map(async ([name, { healthUrl }]) => {
-        if (healthUrl === undefined) return undefined;
-        try {
-          const signal = AbortSignal.timeout(2_000);
-          const text = await (await fetch(`${healthUrl}/readyz`, { signal })).text();
-          return isDiskTrouble(text) ? `${text.split(';')[0]!.trim()} (${name})` : undefined;
-        } catch {
-          return undefined; // it starts, or ends
-        }
-      }),
-    );
-    return answers.find((answer) => answer !== undefined);
+  diskTrouble(): Promise<string | undefined> {
+    return reportedDiskTrouble(this.#running);
   }
 
   /**
@@ -234,8 +185,8 @@ export class Fleet implements AsyncDisposable {
   /** Runs the member's processes, one after the other. */
   async #keep(member: Member): Promise<void> {
     const { name } = member;
-    let hasWorked = false;
-    for (let restarts = 0; !this.#isStopping();) {
+    const restarts = new Restarts();
+    while (!this.#isStopping()) {
       const command = await member.command();
       await this.#renewed; // the old server would refuse the member for good; a member waits for the new one
       if (this.#isStopping()) return;
@@ -250,15 +201,12 @@ export class Fleet implements AsyncDisposable {
       // The renewed process may be why the member failed. If something else is wrong, the member fails again.
       if (exit.code === userErrorCode && process.startedAt <= this.#renewedAt) continue;
       if (await this.#endedOfFullDisk(name, exit)) continue;
-      const livedMs = Date.now() - process.startedAt;
-      restarts = countedRestarts(restarts, livedMs);
-      hasWorked ||= hasRecovered(livedMs);
-      const delayMs = restartDelayMs(exit, restarts, hasWorked);
+      const delayMs = restarts.delayAfter(exit, Date.now() - process.startedAt);
       if (delayMs === undefined) {
         await this.#failBy(name, process, exit);
         return;
       }
-      await this.#pause(name, process, exit, ++restarts, delayMs);
+      await this.#pause(name, process, exit, restarts.count, delayMs);
     }
   }
 
@@ -268,7 +216,8 @@ export class Fleet implements AsyncDisposable {
     member: Running['member'],
     again?: (signal: AbortSignal) => Promise<ManagedProcess>,
   ): Promise<void> {
-    for (let [process, restarts] = [first, 0]; ;) {
+    const restarts = new Restarts();
+    for (let process = first; ;) {
       if (this.#isStopping()) {
         // `stop` has listed the processes that it ends, and this one came up afterwards.
         await process.stop(member.stopGraceMs, this.#hurry);
@@ -285,13 +234,12 @@ export class Fleet implements AsyncDisposable {
         process = await again(this.#stopping.signal);
         continue;
       }
-      restarts = countedRestarts(restarts, Date.now() - process.startedAt);
-      const delayMs = again === undefined ? undefined : restartDelayMs(exit, restarts);
+      const delayMs = restarts.delayAfter(exit, Date.now() - process.startedAt);
       if (again === undefined || delayMs === undefined) {
         await this.#failBy(name, process, exit);
         return;
       }
-      await this.#pause(name, process, exit, ++restarts, delayMs);
+      await this.#pause(name, process, exit, restarts.count, delayMs);
       if (this.#isStopping()) return;
       process = await again(this.#stopping.signal);
     }

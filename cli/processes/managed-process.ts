@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { userErrorCode } from '../../shared/base/exit-codes.js';
 import { parentPipe } from '../../shared/service/parent-pipe.js';
 
 export interface Command {
@@ -85,75 +84,6 @@ export class ManagedProcess {
       return false;
     }
   }
-}
-
-const pollMs = 150;
-
-/**
- * Waits until `/readyz` says that a process can work.
- *
- * @param isOver asked between polls: true once the process has ended, so that waiting is pointless.
- * @param onReason called after each poll with the process's own reason why it is not ready.
- * @returns undefined when it is ready, else why it is not, in its own words.
- */
-export async function waitForReady(
-  healthUrl: string,
-  {
-    signal,
-    isOver,
-    onReason,
-  }: { signal: AbortSignal; isOver: () => boolean; onReason?: (reason: string) => void },
-): Promise<string | undefined> {
-  let reason = 'it does not answer yet';
-  while (!signal.aborted && !isOver()) {
-    try {
-      const response = await fetch(`${healthUrl}/readyz`, {
-        signal: AbortSignal.any([signal, AbortSignal.timeout(5_000)]),
-      });
-      const text = (await response.text()).trim();
-      if (response.ok) return undefined;
-      reason = text;
-      onReason?.(reason);
-    } catch {
-      // Not listening yet.
-    }
-    await sleep(pollMs, undefined, { signal }).catch(() => undefined);
-  }
-  return reason;
-}
-
-/** Enough for a temporary fault; only the user can fix the cause of a process that dies again and again. */
-export const maxRestarts = 5;
-
-/** A process that has run for this long has recovered: its earlier deaths no longer count. */
-const recoveredAfterMs = 60_000;
-
-/**
- * How long to wait before a process is started again: 1 s, doubling with each restart.
- *
- * @param restarts how often it was restarted since it last recovered.
- * @param hasWorked whether an earlier process of this start ran for long, with the same settings.
- * @returns milliseconds, or undefined when starting it again cannot help.
- */
-export function restartDelayMs(
-  exit: Exit,
-  restarts: number,
-  hasWorked = false,
-): number | undefined {
-  // What it cannot use any more may come back, such as the user's NATS server.
-  const isHopeless = exit.code === userErrorCode && !hasWorked;
-  if (isHopeless || exit.failure !== undefined) return undefined;
-  return restarts >= maxRestarts ? undefined : 1_000 * 2 ** restarts;
-}
-
-/** Whether a process that ran for `livedMs` has worked. */
-export function hasRecovered(livedMs: number): boolean {
-  return livedMs >= recoveredAfterMs;
-}
-
-/** The restarts that count, given how many preceded a process that ran for `livedMs`. */
-export function countedRestarts(restarts: number, livedMs: number): number {
-  return hasRecovered(livedMs) ? 0 : restarts;
 }
 
 /** How a process ended. */

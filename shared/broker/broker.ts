@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Events } from 'nats';
 import type { z } from 'zod';
 import { errorText } from '../base/errors.js';
 import { encode } from '../wire/codec.js';
@@ -14,6 +13,7 @@ import {
   newestScored,
   type NewestScored,
 } from './backlog.js';
+import { followConnection } from './connection-watch.js';
 import { DeadLetters } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
@@ -86,8 +86,9 @@ export class Broker implements AsyncDisposable {
     this.#ackWaitMs = ackWaitMs;
     this.#queueRepair = new QueueRepair(link, (source) => this.resetConsumer(source));
     this.#sweep = new Sweep(link, this.bodies);
-    void this.#followConnection();
-    void this.#followClose();
+    followConnection(link, () => {
+      this.#restoreRun();
+    });
   }
 
   get run(): string {
@@ -312,35 +313,8 @@ export class Broker implements AsyncDisposable {
     this.#sweeps = undefined;
   }
 
-  async #followConnection(): Promise<void> {
-    const { connection, log, outages } = this.link;
-    for await (const { type, data } of connection.status()) {
-      if (type === Events.Disconnect) {
-        // Each attempt that the server refuses is one more.
-        const isNew = !outages.isDown && !connection.isDraining() && !connection.isClosed();
-        outages.begin();
-        if (isNew) log.warn('NATS connection lost');
-      } else if (type === Events.Reconnect) {
-        if (!outages.isDown) continue; // one for each attempt that was refused before
-        outages.end();
-        log.info('NATS connection restored');
-        void this.#restoreRun();
-      } else if (type === Events.Error) {
-        log.error({ data }, 'NATS reported an error');
-      }
-    }
-  }
-
-  /** After two refusals of the credentials nats.js closes for good. Requests then fail instead of waiting for a connection. */
-  async #followClose(): Promise<void> {
-    const { connection, log, outages } = this.link;
-    const why = await connection.closed();
-    outages.end();
-    if (why) log.error({ reason: errorText(why) }, 'NATS connection closed for good');
-  }
-
   /** One after another: nats-server 2.9.10 has panicked in its API while a run was being set up twice. */
-  #restoreRun(): Promise<void> {
+  #restoreRun(): void {
     this.#restoring = this.#restoring.then(async () => {
       if (this.#limits === undefined) return;
       try {
@@ -350,7 +324,6 @@ export class Broker implements AsyncDisposable {
         this.link.log.error({ reason: errorText(caught) }, 'run not restored');
       }
     });
-    return this.#restoring;
   }
 }
 
