@@ -4,7 +4,10 @@ import { storedWeights, type ModelFolder } from '../../shared/model/model-weight
 import { finding, ok, type Finding } from './finding.js';
 
 /** Whether the model can be run here, and its tokenizer encodes and decodes text. */
-export async function modelFindings(modelDir: string): Promise<Finding[]> {
+export async function modelFindings(
+  modelDir: string,
+  nodeVersion = process.versions.node,
+): Promise<Finding[]> {
   let folder: ModelFolder;
   try {
     folder = await checkModelDirectory(modelDir);
@@ -16,7 +19,7 @@ export async function modelFindings(modelDir: string): Promise<Finding[]> {
   try {
     const stored = await storedWeights(folder);
     const dtypes = [...stored.values()].map(({ dtype }) => dtype);
-    return [model, await tokenizerFinding(folder), ...weightFindings(dtypes)];
+    return [model, await tokenizerFinding(folder), ...weightFindings(dtypes, nodeVersion)];
   } catch (caught) {
     return [model, broken('tokenizer', caught)];
   }
@@ -50,10 +53,7 @@ async function tokenizerFinding(folder: ModelFolder): Promise<Finding> {
 }
 
 /** What the ONNX Runtime of this release does not run on this Node.js. */
-export function weightFindings(
-  dtypes: readonly string[],
-  nodeVersion = process.versions.node,
-): Finding[] {
+export function weightFindings(dtypes: readonly string[], nodeVersion: string): Finding[] {
   const hasHalf = dtypes.includes('F16');
   if (!hasHalf || Number.parseInt(nodeVersion) < 24) return [];
   const found = `it has weights in fp16, which ONNX Runtime refuses on Node.js ${nodeVersion}`;

@@ -29,8 +29,9 @@ describe('an actor process', { timeout: 480_000 }, () => {
 
   it('an actor delivers the group of each ticket and reports its state', async () => {
     await using run = await ground.startRun();
-    await run.publish(0);
     await using actor = run.actor('first');
+    await until(async () => /for the first policy/.test((await actor.ask('/readyz')).body));
+    await run.publish(0);
     await until(async () => (await actor.ask('/readyz')).status === 200);
     for (let seed = 0; seed < 3; seed++) {
       await run.issue({ samplingParams: { temperature: 1, maxTokens: 16, seed } });

@@ -14,6 +14,8 @@ import { natsFindings, type NatsQuestion } from '../../cli/doctor/nats.js';
 import { freePort } from '../../cli/processes/free-port.js';
 import { identitiesOf } from '../../cli/nats-server/keys.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { parameterShapes } from '../../shared/model/parameters.js';
+import { encodeHeader } from '../../shared/model/safetensors.js';
 import { losses } from '../../shared/rl/losses.js';
 import { GuardedServer } from '../support/guarded-server.js';
 import { silent } from '../support/log.js';
@@ -302,6 +304,19 @@ describe('the doctor, of clocks and models', { timeout: 120_000 }, () => {
     await rm(join(model.path, 'tokenizer.json'));
     const [absent] = await modelFindings(model.path);
     assert.match(absent?.found ?? '', /cannot read .*tokenizer\.json/);
+  });
+
+  it('the doctor warns of a model in fp16 on a Node.js that cannot run it', async () => {
+    await using model = await tinyModel();
+    const shapes = [...parameterShapes(model.config)];
+    const head = encodeHeader(shapes.map(([name, dims]) => [name, { dtype: 'F16', dims }]));
+    const values = shapes.reduce((sum, [, dims]) => sum + dims.reduce((a, b) => a * b, 1), 0);
+    const file = Buffer.concat([head, new Uint8Array(2 * values)]);
+    await writeFile(join(model.path, 'model.safetensors'), file);
+    assert.deepEqual(onlyTrouble(await modelFindings(model.path, '24.1.0')), [
+      ...(['weights', 'warning', 'halfWeights'] as const),
+    ]);
+    assert((await modelFindings(model.path, '22.20.0')).every(({ level }) => level === 'ok'));
   });
 });
 

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -117,6 +120,14 @@ describe('what is checked of an engine at the start', () => {
       openEngine([`${twin.url}/v1`]),
       /UserError: .*\/v1 .* is it a vLLM server \(--sampler\), and is --engine-url its root, without \/v1\?/s,
     );
+    // As a server of another product may answer, which has the path for another method.
+    await using other = createServer((_, response) => response.writeHead(405).end('{}')).listen(
+      0,
+      '127.0.0.1',
+    );
+    await once(other, 'listening');
+    const { port } = other.address() as AddressInfo;
+    await assert.rejects(openEngine([`http://127.0.0.1:${port}`]), /is it a vLLM server/);
   });
 
   it('the smallest of several engines decides the slots and the context', async () => {

@@ -102,9 +102,19 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     const stop = new AbortController();
     const waiting = fleet.ready(['slow'], 30_000, stop.signal, 20);
     await until(() => reports.length > 0);
+    await sleep(100); // for five reports, if each were made
     stop.abort();
     await waiting;
     assert.deepEqual(reports, ['slow is not ready yet: loading']);
+  });
+
+  it('a fleet asks the next process of a member that ended before it was ready', async () => {
+    const fails = unready.replace(/$/, `; setTimeout(() => process.exit(1), 300)`);
+    let starts = 0;
+    const command = () => member('slow', starts++ === 0 ? fails : healthy).command();
+    void fleet.start(member('slow', '', { command }));
+    await fleet.ready(['slow'], 30_000, never);
+    assert.equal(starts, 2);
   });
 
   it('a fleet restarts a killed member and reports the reason', async () => {
