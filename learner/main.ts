@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Broker } from '../shared/broker/broker.js';
 import { connectBroker } from '../shared/broker/connect.js';
+import type { RunLimits } from '../shared/broker/run-layout.js';
 import { type Environment, loadConfig } from '../shared/service/config.js';
 import { evaluationTickets } from '../shared/run/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/base/exit-codes.js';
@@ -74,14 +74,13 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
 
   const material = await readMaterial(given, log);
   const { settings, directory, spec, dataset, supervised } = material;
-  await ensureQueues(broker, settings);
-  using runWatch = new RunWatch(broker, log);
 
   missing = 'another learner leads this run';
-  await using leadership = await broker.lead(settings.name, stop, {
+  await using leadership = await broker.lead(settings.name, runLimits(settings), stop, {
     renewEveryMs: leaseMs / 12,
     expiresMs: leaseMs / 2,
   });
+  using runWatch = new RunWatch(broker, log);
   const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
   const meter = new Meter(() => performance.now() / 1_000);
   const runDir = settings.runDir ?? join('runs', settings.run);
@@ -184,10 +183,10 @@ async function readMaterial(given: LearnerConfig, log: Logger) {
   };
 }
 
-/** Creates the queues of the run, or changes them to the settings. */
-async function ensureQueues(broker: Broker, settings: FittedConfig): Promise<void> {
+/** By which the queues of the run are sized. */
+function runLimits(settings: FittedConfig): RunLimits {
   const { maxStepsOffPolicy } = offPolicyFields(settings.maxStepsOffPolicy);
-  await broker.ensureRun({
+  return {
     trainTickets: ticketBound(maxStepsOffPolicy, settings.groupsPerBatch),
     // Room for a whole evaluation: otherwise unanswered evaluation tickets would block training tickets.
     evalTickets: evaluationTickets(
@@ -200,7 +199,7 @@ async function ensureQueues(broker: Broker, settings: FittedConfig): Promise<voi
       groupSize: settings.groupSize,
       sampling: { maxTokens: settings.maxTokens },
     }),
-  });
+  };
 }
 
 /** Why the run was given up and what may help; undefined if it was not given up. */

@@ -63,7 +63,8 @@ export class Broker implements AsyncDisposable {
   #sweeps: NodeJS.Timeout | undefined;
   #isSweeping = false;
   #restoring = Promise.resolve();
-  #limits: RunLimits | undefined;
+  #limits: RunLimits | undefined; // once the run is prepared
+  #restore: (() => Promise<void>) | undefined; // what this process keeps there
   #restorations = 0;
 
   /** @param actor the actor's name, if this connection is an actor's. */
@@ -121,14 +122,15 @@ export class Broker implements AsyncDisposable {
   }
 
   /**
-   * Creates the run's streams, consumers and buckets, or adapts them to other limits; only the learner calls
-   * it. Runs again after every reconnect, in case the server lost its storage. It also starts the periodic
+   * Creates the run's streams, consumers and buckets, or adapts them to other limits; only the learner that leads
+   * calls it. Runs again after every reconnect, in case the server lost its storage. It also starts the periodic
    * queue repair and the sweep of unused bodies.
    *
    * @throws {UserError} if the server cannot give a setting that was asked for.
    */
   async ensureRun(limits: RunLimits): Promise<void> {
     this.#limits = limits;
+    this.#restore = () => this.ensureRun(limits);
     const streams = streamSettings(this.names, limits, uploadChunkBytes(this.link));
     // Sequentially: nats-server 2.9.10 has panicked in its API while a run was being set up.
     for (const settings of streams) await ensureStream(this.link, settings);
@@ -164,14 +166,23 @@ export class Broker implements AsyncDisposable {
   }
 
   /**
-   * Waits until no other learner leads, then takes the lead: afterwards nothing that a former leader sends
-   * changes the ledger or the history.
+   * Waits until no other learner leads, then takes the lead and prepares the run: afterwards nothing that a former leader
+   * sends changes the ledger or the history. Before that it only creates the ledger, if there is none: the queues have the
+   * size that the leader needs, and this learner may have other settings.
    *
    * @param holder name of this learner; the same name takes over at once, as a restarted pod should.
+   * @throws {UserError} as `ensureRun`.
    */
-  async lead(holder: string, signal: AbortSignal, timing?: LeaseTiming): Promise<Leadership> {
+  async lead(
+    holder: string,
+    limits: RunLimits,
+    signal: AbortSignal,
+    timing?: LeaseTiming,
+  ): Promise<Leadership> {
+    await this.#ensureLedger(limits);
     const leadership = await this.ledger.lead(holder, signal, timing);
     try {
+      await this.ensureRun(limits);
       await this.events.lead(holder);
       return leadership;
     } catch (caught) {
@@ -256,6 +267,7 @@ export class Broker implements AsyncDisposable {
   /** Deletes everything that the server stores for this run; needs the rights of an operator. */
   async deleteRun(): Promise<void> {
     this.#limits = undefined;
+    this.#restore = undefined;
     this.#stopTimers();
     await deleteStored(this.link);
   }
@@ -278,6 +290,15 @@ export class Broker implements AsyncDisposable {
   async #maxBodyBytes(): Promise<number> {
     const config = await this.#config.get(GroupSizes, runConfigKey);
     return largestGroupBytes(config?.value ?? nothingSampled);
+  }
+
+  /** Creates the stream of the ledger, which has the leader's lease, unless it is there. */
+  async #ensureLedger(limits: RunLimits): Promise<void> {
+    this.#restore = () => this.#ensureLedger(limits);
+    const name = `KV_${this.names.buckets.ledger}`;
+    const settings = streamSettings(this.names, limits).find((stream) => stream.name === name)!;
+    await ensureStream(this.link, settings, { onlyCreates: true });
+    await skipHiddenNumbers(this.link, name, true);
   }
 
   async #ensureConsumer(source: Source, limits: RunLimits): Promise<void> {
@@ -316,9 +337,9 @@ export class Broker implements AsyncDisposable {
   /** One after another: nats-server 2.9.10 has panicked in its API while a run was being set up twice. */
   #restoreRun(): void {
     this.#restoring = this.#restoring.then(async () => {
-      if (this.#limits === undefined) return;
+      if (this.#restore === undefined) return;
       try {
-        await this.ensureRun(this.#limits);
+        await this.#restore();
         this.#restorations += 1;
       } catch (caught) {
         this.link.log.error({ reason: errorText(caught) }, 'run not restored');

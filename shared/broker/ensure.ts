@@ -9,9 +9,14 @@ import type { ConsumerSettings, StreamSettings } from './run-layout.js';
  * Creates or updates the stream and compares the settings that the server reports with those requested: a
  * server silently drops settings that it does not know.
  *
+ * @param options.onlyCreates whether a stream that exists stays as it is.
  * @throws {UserError} if the stream cannot have the settings.
  */
-export async function ensureStream(link: Link, settings: StreamSettings): Promise<StreamInfo> {
+export async function ensureStream(
+  link: Link,
+  settings: StreamSettings,
+  { onlyCreates = false } = {},
+): Promise<StreamInfo> {
   const { streams } = link.jsm;
   const { name } = settings;
   let found: StreamInfo | undefined;
@@ -20,6 +25,7 @@ export async function ensureStream(link: Link, settings: StreamSettings): Promis
   } catch (caught) {
     throw notAllowed(name, caught);
   }
+  if (found !== undefined && onlyCreates) return found;
   const wanted = found === undefined ? settings : await withoutLoss(link, settings, found);
   if (found !== undefined && differences(wanted, found.config).length === 0) return found;
   try {
@@ -32,7 +38,7 @@ export async function ensureStream(link: Link, settings: StreamSettings): Promis
     // Another learner of the run may have created it meanwhile: two that start together look for it at the same time.
     const look = () => askFor(link, `read the state of stream ${name}`, () => streams.info(name));
     if (found === undefined && (await look()) !== undefined)
-      return await ensureStream(link, settings);
+      return await ensureStream(link, settings, { onlyCreates });
     throw refused(link, `stream ${name}`, caught);
   }
 }

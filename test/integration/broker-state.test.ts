@@ -11,6 +11,7 @@ import { encode } from '../../shared/wire/codec.js';
 import { brokerOn } from '../support/broker.js';
 import { actorLease, checkpoint, runConfig } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
+import { TcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/waiting.js';
 
 describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
@@ -425,6 +426,24 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     await broker.ensureRun({ trainTickets: 40, evalTickets: 2 });
     const { config } = await broker.link.jsm.streams.info('TICKETS_test');
     assert.equal(config.max_msgs, 42);
+  });
+
+  it('a learner that waits for the lead changes nothing of the run, also when NATS is there again after an outage', async () => {
+    await using proxy = await TcpProxy.before(server.port);
+    await using waits = await brokerOn(server, { natsUrl: `nats://127.0.0.1:${proxy.port}` });
+    const quick = { renewEveryMs: 100, expiresMs: 3_600_000 };
+    const room = async () => (await broker.link.jsm.streams.info('TICKETS_test')).config.max_msgs;
+    const large = { trainTickets: 40, evalTickets: 2 };
+    const leads = await broker.lead('a', large, stopping.signal, quick);
+    assert.equal(await room(), 42);
+    const next = waits.lead('b', { trainTickets: 1, evalTickets: 1 }, stopping.signal, quick);
+    await until(async () => waits.isConnected && (await waits.ledger.leader())?.holder === 'a');
+    proxy.cut();
+    await until(() => waits.restorations === 1);
+    assert.equal(await room(), 42);
+    await leads[Symbol.asyncDispose]();
+    await using _leads = await next;
+    assert.equal(await room(), 2);
   });
 
   it('the broker names a stream that cannot have the settings that it needs', async () => {

@@ -8,6 +8,8 @@ import { NatsServer } from '../support/nats-server.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/waiting.js';
 
+const limits = { trainTickets: 4, evalTickets: 2 };
+
 describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
   let server: NatsServer;
   let broker: Broker;
@@ -19,7 +21,7 @@ describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
   beforeEach(async () => {
     stopping = new AbortController();
     broker = await brokerOn(server);
-    await broker.ensureRun({ trainTickets: 4, evalTickets: 2 });
+    await broker.ensureRun(limits);
   });
   afterEach(async () => {
     stopping.abort();
@@ -71,9 +73,9 @@ describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
     await using old = await brokerOn(server);
     const quick = { renewEveryMs: 100, expiresMs: 1_000 };
     const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
-    const lost = await old.lead('a', stopping.signal, { ...quick, renewEveryMs: 60_000 });
+    const lost = await old.lead('a', limits, stopping.signal, { ...quick, renewEveryMs: 60_000 });
     await old.events.emit(event(1));
-    await using _led = await broker.lead('b', stopping.signal, quick);
+    await using _led = await broker.lead('b', limits, stopping.signal, quick);
     await assert.rejects(old.events.emit(event(2)), /another one leads/);
     await broker.events.emit(event(3));
     await assert.rejects(old.events.emit(event(4)), /another one leads/);
