@@ -9,6 +9,7 @@ import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchPeers } from './peers.js';
 import { benchPolls } from './polls.js';
+import { benchProducts } from './products.js';
 import { benchReplay } from './replay.js';
 import { benchPlane } from './plane.js';
 import { benchReward } from './reward.js';
@@ -25,6 +26,7 @@ export interface Figure {
 const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   decode: benchDecoding,
   train: benchTraining,
+  products: benchProducts,
   reward: benchReward,
   wire: benchWire,
   polls: benchPolls,
