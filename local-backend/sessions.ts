@@ -49,13 +49,19 @@ export class Sessions {
 
   /** Returns a session and records activity. @throws {ApiError} 404 */
   get(id: string): Session {
+    const session = this.find(id);
+    session.lastSeenAt = this.now();
+    return session;
+  }
+
+  /** Returns a session for others to read, which does not keep it from ending. @throws {ApiError} 404 */
+  find(id: string): Session {
     const session = this.#sessions.get(id);
     if (session === undefined) {
       throw notFound(
         `session ${JSON.stringify(id)} is unknown; sessions end when their client finishes them, when the backend restarts, or after ${inactivityMs / 60_000} minutes without a heartbeat; create another`,
       );
     }
-    session.lastSeenAt = this.now();
     return session;
   }
 

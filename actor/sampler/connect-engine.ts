@@ -5,10 +5,11 @@ import { encodeAdapter } from '../../shared/model/lora.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
 import { linearModules } from '../../shared/model/parameters.js';
 import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
+import { requireOneEngine } from './replica.js';
 import { type AdapterServer, type EngineNeed, unfit } from '../../shared/engine/adapter-server.js';
 import { serverOf } from '../../shared/engine/dialects.js';
 import { EngineDown, EngineRefusal } from '../../shared/engine/engine-http.js';
-import { type EngineMetrics, unknownIn } from '../../shared/engine/engine-metrics.js';
+import { unknownIn } from '../../shared/engine/engine-metrics.js';
 import {
   adapterName,
   isOfActor,
@@ -56,6 +57,7 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
     const checked = await Promise.all(
       servers.map(async (server) => {
         await untilUp(server, options);
+        await folder.touch(); // other actors may have taken it for abandoned meanwhile
         return await check(server, folder, process, options);
       }),
     );
@@ -121,7 +123,7 @@ async function check(
     );
   }
   const metrics = await server.metrics(metricsMs, signal);
-  checkIsOneEngine(server, metrics);
+  requireOneEngine(server, metrics);
   const unknown = unknownIn(metrics);
   if (unknown.length > 0) {
     const remedy =
@@ -142,23 +144,6 @@ async function check(
   }
   const { url } = server;
   return { url, ...facts, told, slots: slotsOf(`${server.product} at ${url}`, told, options) };
-}
-
-/**
- * With data parallelism each call goes to any of a server's engines, so a canary that one has reproduced says nothing of the others.
- *
- * @throws {UserError} if the server shows that it has several engines.
- */
-function checkIsOneEngine(
-  { product, url }: AdapterServer,
-  metrics: EngineMetrics | undefined,
-): void {
-  const parts = metrics?.parts ?? 1;
-  if (parts === 1) return;
-  throw unfit(`${product} at ${url}`, [
-    `it has ${parts} engines behind one address (data parallelism), and a canary proves only the one that answers it: ` +
-      `start ${parts} servers instead, and name each by --engine-url`,
-  ]);
 }
 
 /**

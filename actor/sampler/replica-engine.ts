@@ -68,7 +68,7 @@ export class ReplicaEngine implements Engine {
   readonly #closing = new AbortController();
 
   constructor(private readonly options: ReplicaEngineOptions) {
-    const { servers, need, slots, checks = usualChecks, stallSeconds, log } = options;
+    const { servers, need, slots, maxContext, checks = usualChecks, stallSeconds, log } = options;
     const { run, actor, process, now = () => performance.now() } = options;
     this.#checkEveryMs = checks.everyMs;
     this.kind = servers[0]!.server.kind;
@@ -78,7 +78,7 @@ export class ReplicaEngine implements Engine {
     this.#replicas = servers.map(
       (checked) =>
         new Replica({
-          ...{ ...checked, slots, need, checks, stallSeconds, wanted, isOwn, log, now },
+          ...{ ...checked, slots, maxContext, need, checks, stallSeconds, wanted, isOwn, log, now },
           closing: this.#closing.signal,
           onChange: (outage) => {
             reportOutage(checked.server.url, outage);
@@ -185,7 +185,12 @@ export class ReplicaEngine implements Engine {
     const check = (replica: Replica) => async (ending: AbortSignal) => {
       for (;;) {
         await sleep(this.#checkEveryMs, undefined, { signal: ending });
-        await replica.check(ending);
+        await replica.check(ending).catch((error: unknown) => {
+          // It cannot serve the run as it is now, but others do.
+          const others = this.#replicas.filter((other) => other !== replica && other.isUp);
+          if (ending.aborted || others.length === 0) throw error;
+          replica.refuse(error);
+        });
         this.#report();
       }
     };
@@ -244,12 +249,10 @@ export class ReplicaEngine implements Engine {
     const failures = results.flatMap((result, i) =>
       result.status === 'rejected' ? [[up[i]!, result.reason as Error] as const] : [],
     );
-    const errors = failures.map(([, error]) => error);
-    const refusal = errors.find((error) => error instanceof UserError);
-    if (refusal !== undefined) throw refusal;
     if (failures.length === results.length) {
-      const refused = errors.findIndex((error) => error instanceof PermanentError);
-      throw errors[Math.max(0, refused)]!;
+      const errors = failures.map(([, error]) => error);
+      const refusal = errors.find((error) => error instanceof UserError);
+      throw refusal ?? errors.find((error) => error instanceof PermanentError) ?? errors[0]!;
     }
     for (const [replica, error] of failures) if (isFault(error)) replica.refuse(error);
   }

@@ -10,6 +10,7 @@ import {
   unfit,
 } from '../../shared/engine/adapter-server.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
+import type { EngineMetrics } from '../../shared/engine/engine-metrics.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Draw, ProveServer } from './engine.js';
@@ -35,6 +36,7 @@ interface ReplicaOptions extends Omit<StandingOptions, 'url' | 'refusedMs'> {
   readonly release: string | undefined;
   readonly capacity: number | undefined; // adapters that one batch may use, if the server says so
   readonly slots: number; // adapters that this actor may have loaded
+  readonly maxContext: number | undefined; // of the run's engines: what this actor may ask for
   readonly need: EngineNeed;
   readonly checks: HealthChecks;
   readonly stallSeconds: number | undefined;
@@ -43,6 +45,23 @@ interface ReplicaOptions extends Omit<StandingOptions, 'url' | 'refusedMs'> {
   /** Whether an adapter was loaded by this process. */
   readonly isOwn: (name: string) => boolean;
   readonly closing: AbortSignal;
+}
+
+/**
+ * With data parallelism each call goes to any of a server's engines, so a canary that one has reproduced says nothing of the others.
+ *
+ * @throws {UserError} if the server shows that it has several engines.
+ */
+export function requireOneEngine(
+  { product, url }: AdapterServer,
+  metrics: EngineMetrics | undefined,
+): void {
+  const parts = metrics?.parts ?? 1;
+  if (parts === 1) return;
+  throw unfit(`${product} at ${url}`, [
+    `it has ${parts} engines behind one address (data parallelism), and a canary proves only the one that answers it: ` +
+      `start ${parts} servers instead, and name each by --engine-url`,
+  ]);
 }
 
 /** A busy server may miss one check. */
@@ -59,7 +78,7 @@ export class Replica {
   #release: string | undefined;
   #missedChecks = 0;
   #checkedAt: number;
-  #calls = 0; // that sample for groups
+  #calls = 0; // that sample for groups or proofs
   #metrics: MetricsReading | undefined;
   readonly #standing: Standing;
   readonly #watch: EngineWatch;
@@ -225,10 +244,16 @@ export class Replica {
 
   /** Uses the server again, as if it were a new one. */
   async #readmit(signal: AbortSignal): Promise<void> {
-    const { need, wanted, slots } = this.options;
+    const { need, wanted, slots, maxContext = 0 } = this.options;
     const { url, product } = this.server;
     const outages = this.#standing.outages;
-    const { version } = await this.server.probe(need, signal);
+    const { version, maxContext: context = Infinity } = await this.server.probe(need, signal);
+    if (context < maxContext) {
+      throw unfit(`${product} at ${url}`, [
+        `it now has room for ${context} tokens in a sequence, and this actor asks for up to ${maxContext}: start it as before, or start the actor again`,
+      ]);
+    }
+    requireOneEngine(this.server, this.#metrics);
     await this.#unloadOthers(signal);
     const adapters = wanted();
     for (const adapter of adapters) {
@@ -236,8 +261,9 @@ export class Replica {
     }
     this.#slots.restart(await this.server.adapters(signal));
     this.#standing.proven.clear();
+    await using proving = new TaskScope(signal); // a draw that is left over must not say later that the server is down
     for (const adapter of adapters) {
-      await this.#whileWanted(adapter, () => this.#prove(adapter, outages, signal));
+      await this.#whileWanted(adapter, () => this.#prove(adapter, outages, proving.signal));
     }
     const told = await this.server.adapterSlots(signal);
     if (told !== undefined && told < slots) {
@@ -285,11 +311,18 @@ export class Replica {
   /** @param outages before the adapter was loaded. */
   async #prove(adapter: ProvenAdapter, outages: number, signal: AbortSignal): Promise<void> {
     const draw: Draw = (request, limitMs, ending) => {
-      const call = { id: randomUUID(), adapter: adapter.name, request };
-      const limited = { ...call, limitMs: Math.min(limitMs, proofMs) };
+      // A long queue is no outage: while the server counts tokens, the watch knows that it works.
+      const isWatched = this.isUp && this.#metrics?.generatedTokens !== undefined;
+      const given = { id: randomUUID(), adapter: adapter.name, request };
+      const limited = { ...given, limitMs: isWatched ? limitMs : Math.min(limitMs, proofMs) };
       return this.#noticeDown(this.server.generate(limited, ending), ending);
     };
-    await adapter.prove(draw, signal, this.server.url);
+    this.#calls++;
+    try {
+      await adapter.prove(draw, signal, this.server.url);
+    } finally {
+      this.#calls--;
+    }
     if (outages !== this.#standing.outages) {
       throw new EngineDown(`${this.server.url} was out of use while it was proven`);
     }

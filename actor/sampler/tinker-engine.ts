@@ -79,8 +79,9 @@ export class TinkerEngine implements Engine {
         `policy version ${version} names no sampling session; start the actors with --sampler onnx`,
       );
     }
-    this.#versions.set(version, this.client.sampler(samplingSessionId));
-    await prove((...call) => this.#generate(version, ...call), signal);
+    const calls = this.client.sampler(samplingSessionId);
+    await prove((...call) => this.#sample(calls, version, ...call), signal);
+    this.#versions.set(version, calls); // only now: it may replace another session of the version
   }
 
   unload(version: number): void {
@@ -89,8 +90,8 @@ export class TinkerEngine implements Engine {
 
   place(): EnginePlace {
     return {
-      generate: (version, request, limitMs, signal) =>
-        this.#generate(version, request, limitMs, signal),
+      generate: async (version, request, limitMs, signal) =>
+        this.#sample(this.#sampler(version), version, request, limitMs, signal),
       [Symbol.dispose]: () => undefined,
     };
   }
@@ -107,14 +108,19 @@ export class TinkerEngine implements Engine {
     await this.client[Symbol.asyncDispose]();
   }
 
-  async #generate(
+  #sampler(version: number): SampleCalls {
+    const calls = this.#versions.get(version);
+    if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
+    return calls;
+  }
+
+  async #sample(
+    calls: SampleCalls,
     version: number,
     request: GroupRequest,
     deadlineMs: number,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    const calls = this.#versions.get(version);
-    if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
     const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
     const { scoresPrompt = false, ...unscored } = request;
     try {
@@ -135,7 +141,7 @@ export class TinkerEngine implements Engine {
       if (scoresPrompt && (isRefused || error instanceof Unavailable)) {
         // Not every server knows the question, and some fail at it: the answers alone will do.
         this.log.warn({ err: error, version }, 'the backend refused to score a prompt');
-        return this.#generate(version, unscored, deadlineMs, signal);
+        return this.#sample(calls, version, unscored, deadlineMs, signal);
       }
       if (error instanceof StillPending) throw error; // its ticket goes back
       if (error instanceof RunLost) throw new NotServed(error, maxLostAttempts);

@@ -116,7 +116,7 @@ export abstract class EngineTwin implements AsyncDisposable {
   #port = 0;
 
   constructor(
-    readonly flags: TwinFlags,
+    public flags: TwinFlags,
     private readonly model?: TwinModel,
   ) {}
 

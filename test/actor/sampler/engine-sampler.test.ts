@@ -48,6 +48,33 @@ describe('a sampler whose backend never answers a call', () => {
   });
 });
 
+describe('a version that is published again with another session of the backend', () => {
+  it('is sampled through the session that has proven it until the other one has', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', { status: 202, json: { request_id: 'x', model_id: null } });
+    server.script('POST retrieve_future', sampled);
+    const { signal } = new AbortController();
+    const where = { baseUrl: server.url, apiKey: 'tml-test', modelName: 'base' };
+    const engine = await TinkerEngine.connect({ ...where, log: silent, signal });
+    await using _engine = engine;
+    const session = (samplingSessionId: string) => ({ ...manifest(3), samplingSessionId });
+    await engine.load(session('first'), unproven, signal);
+    const refuses = () => Promise.reject(new Error('not reproduced'));
+    await assert.rejects(engine.load(session('second'), refuses, signal), /not reproduced/);
+    using place = engine.place();
+    await place.generate(3, request, 1_000, signal);
+    await engine.load(session('third'), unproven, signal);
+    await place.generate(3, request, 1_000, signal);
+    const asked = server
+      .sent('asample')
+      .map(({ body }) => JSON.parse(String(body)) as { sampling_session_id: string });
+    assert.deepEqual(
+      asked.map(({ sampling_session_id: asks }) => asks),
+      ['first', 'third'],
+    );
+  });
+});
+
 describe('a sampler whose answers become longer', () => {
   it('a call that exceeds its limit doubles the limit of the next one', async () => {
     let clock = 0;

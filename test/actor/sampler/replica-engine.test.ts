@@ -288,6 +288,46 @@ describe('several engines', () => {
     assert.deepEqual(versionsOf(second), [1, 2]);
   });
 
+  it('an engine that comes back with flags that cannot serve the run stays out of use until it is started as before, and the others go on', async () => {
+    await using first = await VllmTwin.start();
+    await using second = await VllmTwin.start();
+    const checks = { everyMs: 20, limitMs: 5_000, refusedMs: 50 };
+    await using opened = await openEngine([first.url, second.url], { checks });
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), unproven, signal);
+    const stop = new AbortController();
+    const guarding = engine.guard(stop.signal).catch((error: unknown) => error);
+    const before = first.flags;
+    await first.stop();
+    first.flags = { ...before, loadsAtRuntime: false };
+    await first.start();
+    const reason = () => engine.servers[0]!.trouble ?? '';
+    await until(() => reason().includes('VLLM_ALLOW_RUNTIME_LORA_UPDATING'));
+    using place = engine.place();
+    assert.equal((await place.generate(1, groupRequest, 60_000, signal)).length, 3);
+    await engine.load(adapters.manifest(2), unproven, signal);
+    await first.stop();
+    first.flags = before;
+    await first.start();
+    await until(() => engine.servers.every(({ adapters: proven }) => proven === 2));
+    stop.abort();
+    assert(isAbort(await guarding, stop.signal));
+  });
+
+  it('a version that one engine cannot load for good is loaded at the others', async () => {
+    await using first = await VllmTwin.start();
+    await using second = await VllmTwin.start();
+    await using opened = await openEngine([first.url, second.url]);
+    const { engine, adapters } = opened;
+    first.flags = { ...first.flags, loadsAtRuntime: false };
+    await engine.load(adapters.manifest(1), unproven, signal);
+    assert.deepEqual([versionsOf(first), versionsOf(second)], [[], [1]]);
+    second.flags = first.flags;
+    await assert.rejects(engine.load(adapters.manifest(2), unproven, signal), {
+      name: 'UserError',
+    });
+  });
+
   it('the password of an address reaches the server, and no error, lease or reason', async () => {
     await using twin = await VllmTwin.start();
     const url = twin.url.replace('//', '//me:hidden@2@');

@@ -17,6 +17,7 @@ import { EngineDown } from '../../../shared/engine/engine-http.js';
 import { readEngineMetrics, vllmMetrics } from '../../../shared/engine/engine-metrics.js';
 import type { Canary } from '../../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
+import { twinFlags } from '../../support/engine-twin.js';
 import { FileServer } from '../../support/file-server.js';
 import { recordingLog, silent } from '../../support/log.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
@@ -37,7 +38,10 @@ function samplerOn(engine: Engine): EngineSampler {
 }
 
 /** One server as an actor uses it, whose clock only the test moves. */
-async function openReplica(twin: Twin, capacity: number | undefined = 6) {
+async function openReplica(
+  twin: Twin,
+  { capacity = 6, maxContext }: { capacity?: number | undefined; maxContext?: number } = {},
+) {
   const kind = twin instanceof VllmTwin ? 'vllm' : 'sglang';
   const parent = await mkdtemp(join(tmpdir(), 'offbeat-replica-'));
   const folder = await AdapterFolder.create(parent, 'r', 'a');
@@ -56,13 +60,21 @@ async function openReplica(twin: Twin, capacity: number | undefined = 6) {
         where?: string,
       ) => {
         proofs.push(`${version} at ${String(where)}`);
-        await draw({ ...groupRequest, count: 1, maxTokens: 1 }, 1_000, ending);
+        await draw({ ...groupRequest, count: 1, maxTokens: 1 }, 300_000, ending);
       },
     };
   };
   const wanted = [await adapter(1), await adapter(2)];
+  const server = serverOf(kind, twin.url, undefined);
+  const limits: number[] = []; // in ms, of the calls that sample
+  const generate = server.generate.bind(server);
+  server.generate = (call, ending) => {
+    limits.push(call.limitMs);
+    return generate(call, ending);
+  };
   const replica = new Replica({
-    ...{ server: serverOf(kind, twin.url, undefined), release: '0.0.1', capacity, slots: 6 },
+    ...{ server, release: '0.0.1', capacity, slots: 6 },
+    maxContext,
     ...{ need: { temperature: 1, prompt }, checks, stallSeconds: undefined, log: silent },
     wanted: () => wanted,
     isOwn: (name) => name.endsWith('.a.123456'),
@@ -74,7 +86,7 @@ async function openReplica(twin: Twin, capacity: number | undefined = 6) {
   for (const each of wanted) await replica.bring(each, signal);
   const sent = twin.sent(sampling[kind]).length;
   return {
-    ...{ replica, wanted, proofs, outages },
+    ...{ replica, wanted, proofs, outages, limits },
     /** Calls that sample since it was opened. */
     calls: () => twin.sent(sampling[kind]).length - sent,
     generate: (version = 2) =>
@@ -237,6 +249,53 @@ describe('a vLLM that shows a series for each set of adapters that it ever ran',
   });
 });
 
+describe('a server that comes back', () => {
+  it('is not used with less room for tokens than the actor asks for, and is with as much', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openReplica(twin, { maxContext: 64 });
+    const { replica, generate, check, outages } = opened;
+    await twin.stop();
+    await assert.rejects(generate(), /ECONNREFUSED/);
+    twin.flags = { ...twinFlags, maxContext: 32 };
+    await twin.start();
+    await assert.rejects(check(), {
+      name: 'UserError',
+      message: /room for 32 tokens in a sequence, and this actor asks for up to 64/,
+    });
+    assert.equal(replica.isUp, false);
+    await twin.stop();
+    twin.flags = twinFlags;
+    await twin.start();
+    await check();
+    assert.deepEqual(outages, ['down', 'back']);
+  });
+
+  it('is not used if it has several engines now', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openReplica(twin);
+    const { replica, generate, check } = opened;
+    await twin.stop();
+    await assert.rejects(generate(), /ECONNREFUSED/);
+    twin.moreMetrics = 'vllm:num_requests_running{engine="1",model_name="base"} 0.0\n';
+    await twin.start();
+    await assert.rejects(check(), /2 engines behind one address/);
+    assert.equal(replica.isUp, false);
+  });
+});
+
+describe('a proof that waits in the queue of a server', () => {
+  it('has two minutes, and as long as any call where the server shows that it draws tokens', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openReplica(twin);
+    const { replica, wanted, check, limits } = opened;
+    assert.deepEqual(limits, [120_000, 120_000]);
+    await check();
+    replica.unprove(wanted[0]!.name);
+    await replica.bring(wanted[0]!, signal);
+    assert.deepEqual(limits, [120_000, 120_000, 300_000]);
+  });
+});
+
 describe('metrics that a server no longer shows', () => {
   const counts = readEngineMetrics('vllm:generation_tokens_total 9', vllmMetrics);
 
@@ -292,7 +351,7 @@ async function stayUp(twin: Twin, onCheck = (): unknown => undefined, times = 20
 describe('a server that has more adapters than slots', () => {
   it('what was drawn while another client loaded one too many does not count, and all versions are proven again', async () => {
     await using twin = await VllmTwin.start();
-    await using opened = await openReplica(twin, 2);
+    await using opened = await openReplica(twin, { capacity: 2 });
     const { replica, wanted, generate, check, proofs, outages } = opened;
     assert.equal((await generate()).length, 3);
     const { opened: held, open } = gate();
