@@ -72,6 +72,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   await using _broker = broker;
   trouble = () => broker.trouble;
 
+  missing = 'reading the model and the data';
   const material = await readMaterial(given, log);
   const { settings, directory, spec, dataset, supervised } = material;
 
@@ -80,6 +81,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     renewEveryMs: leaseMs / 12,
     expiresMs: leaseMs / 2,
   });
+  missing = 'connecting to the backend';
   using runWatch = new RunWatch(broker, log);
   const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
   const meter = new Meter(() => performance.now() / 1_000);

@@ -70,7 +70,12 @@ export class Meter {
           })
           .filter(([, tokens]) => tokens > 0),
       ),
-      undone: Math.max(ours.undone, Math.max(theirs.undone, of('run_tokens/undone')) + lost),
+      // A checkpoint without a step after it has counted what the newest step lost.
+      undone: Math.max(
+        ours.undone,
+        theirs.undone,
+        (newest['run_tokens/undone'] ?? theirs.undone) + lost,
+      ),
     };
   }
 

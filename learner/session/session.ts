@@ -149,8 +149,11 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const before = scope.track(Promise.resolve(first));
   const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
   const after = ending.reason === 'diverged' ? undefined : await evaluate();
+  // All steps are trained, but a stop ended the last evaluation: the next learner measures what this one could not.
+  const isUnmeasured = stop.aborted && settings.evalProblems > 0 && after === undefined;
   return {
     ...ending,
+    ...(ending.reason === 'max_steps' && isUnmeasured && { reason: 'stopped' as const }),
     totals,
     before: await before,
     after,
@@ -218,7 +221,7 @@ async function openSession(options: SessionOptions) {
 
 /** Reads a run's past and reduces its steps to what the session needs. */
 async function openPast(
-  { broker, runDir, settings, scope, stop, log }: SessionOptions,
+  { broker, runDir, settings, supervised, scope, stop, log }: SessionOptions,
   version: number,
   step: number,
   limiter: Pick<SessionParts['admission']['limiter'], 'adaptBound'>,
@@ -233,7 +236,8 @@ async function openPast(
       log,
       signal: AbortSignal.any([stop, scope.signal]),
     }),
-    divergence: new DivergenceWatch(divergenceLimits(settings), steps),
+    // Steps on examples have no KL to judge.
+    divergence: new DivergenceWatch(divergenceLimits(settings), supervised ? [] : steps),
     totals: steps.reduce(withStep, noSteps),
   };
 }

@@ -4,6 +4,7 @@ import type { ModelConfig } from '../model/model-config.js';
 import { AdamParams } from '../rl/adam-params.js';
 import { AdvantageKind, Normalization, ZeroVariance } from '../rl/objective.js';
 import type { PromptTemplate } from '../tasks/prompt-template.js';
+import { maxGroupSize } from '../wire/ticket.js';
 
 /**
  * A number or choice of the run's configuration that a user sets under the same name. Each is declared
@@ -34,7 +35,7 @@ export const sampling = {
 };
 
 export const batching = {
-  groupSize: hyperparameter(z.int().min(2), 16, 'rollouts per prompt.'),
+  groupSize: hyperparameter(z.int().min(2).max(maxGroupSize), 16, 'rollouts per prompt.'),
   replayShare: hyperparameter(
     z.number().min(0).lt(1),
     0,

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { objectsIn } from '../support/kubernetes.js';
 import { TrainingGround } from '../support/training-ground.js';
+import { until } from '../support/waiting.js';
 import { fateOf, type Job } from '../support/workloads.js';
 
 /** Each test derives from the manifest how Kubernetes reacts to the exit code of a real learner. */
@@ -36,6 +37,29 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
     const third = ground.learner(settings);
     assert.equal(fateOf(job, (await third.exitCode())!), 'complete', third.tail);
     assert(!third.log.some(({ msg }) => msg === 'step trained'));
+  });
+
+  it('a learner Job that is stopped in its last evaluation is replaced, and the next one makes the evaluation', async () => {
+    await using ground = await TrainingGround.prepare('job-evaluates');
+    const actor = ground.actor('actor-0');
+    const settings = { ...ofJob, 'max-steps': 2, 'checkpoint-every-steps': 1 };
+    const trains = ground.learner(settings);
+    await ground.startScoring();
+    assert.equal(fateOf(job, (await trains.exitCode())!), 'complete', trains.tail);
+    await actor.stop('SIGTERM');
+
+    const evaluating = { ...settings, 'eval-problems': 4, 'eval-samples': 1 };
+    const stopped = ground.learner(evaluating);
+    await until(async () => (await ground.broker.backlog()).consumers['tickets.eval'].pending > 0);
+    assert.equal(fateOf(job, (await stopped.stop('SIGTERM'))!), 'replaced for free', stopped.tail);
+
+    ground.actor('actor-1');
+    const last = ground.learner(evaluating);
+    assert.equal(fateOf(job, (await last.exitCode())!), 'complete', last.tail);
+    assert.deepEqual(
+      (await ground.evals()).map(({ lost }) => lost),
+      [0],
+    );
   });
 
   it('a learner Job that waits for NATS is alive, and is replaced if it is stopped', async () => {

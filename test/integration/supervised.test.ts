@@ -131,9 +131,14 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
       [checkpoint?.step, checkpoint?.consumedBelow],
       [stopped.steps, 8 * stopped.steps],
     );
-    const second = ground.learner({ ...flags, 'max-steps': stopped.steps + 2 });
-    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
-    assert.equal(Summary.parse(await ground.summary()).steps, stopped.steps + 2);
+    const again = ground.learner(flags);
+    await again.says(({ msg }) => msg === 'step trained');
+    assert.equal(await again.metric('rl_unhealthy_steps'), 0); // its steps have no KL to judge
+    assert.equal(await again.stop('SIGTERM'), 0, again.errors + again.tail);
+    const { steps } = Summary.parse(await ground.summary());
+    const last = ground.learner({ ...flags, 'max-steps': steps + 2 });
+    assert.equal(await last.exitCode(), 0, last.errors + last.tail);
+    assert.equal(Summary.parse(await ground.summary()).steps, steps + 2);
   });
 
   it('a run that goes on with more epochs trains on every example of the last one', async () => {

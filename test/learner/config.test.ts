@@ -174,6 +174,7 @@ describe("the learner's configuration", () => {
       /--tickets-ahead .* trains synchronously, so all tickets of a version are issued at once; remove it/,
     ],
     [['--tickets-ahead', '3', '--sample-lag', '1'], /--tickets-ahead .* --sample-lag delays them/],
+    [['--group-size', '4097'], /--group-size .*4096/],
     [['--num-substeps', '5'], /--num-substeps .* must divide --groups-per-batch, which is 64/],
     [
       ['--num-substeps', '16', '--num-minibatches', '8'],

@@ -120,6 +120,17 @@ describe('the meter of a run', () => {
     assert.deepEqual(abandoned, { stale: 60_000 });
   });
 
+  it('the meter counts what a crash undid once, also if the sessions after it train nothing', () => {
+    const newest = { 'run_tokens/trained': 610_000, 'run_tokens/undone': 1_000 };
+    let saved = usage;
+    for (let restart = 0; restart < 3; restart += 1) {
+      const meter = new Meter(() => 0);
+      meter.resume(saved, newest);
+      assert.equal(meter.totals.undone, 11_000);
+      saved = { ...usage, meter: meter.totals }; // as a session that is stopped before its first step saves it
+    }
+  });
+
   it('the meter keeps what actors gave up after the checkpoint, by reason', () => {
     const meter = new Meter(() => 0);
     const newest = {
