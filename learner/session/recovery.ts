@@ -29,7 +29,7 @@ export interface RecoveryOptions {
   /** Seconds to wait for the backend at the start; later attempts wait at least as long. */
   readonly startPatienceSeconds: number;
   readonly log: Logger;
-  /** Ends the pause between two attempts. */
+  /** Ends the pause between two attempts, and soon the wait for the backend. */
   readonly stop: AbortSignal;
   /** Ends the connection to the backend. */
   readonly signal: AbortSignal;
@@ -45,6 +45,9 @@ export interface RecoveryOptions {
 export type SessionBody<Result> = (client: TinkerClient, scope: TaskScope) => Promise<Result>;
 
 const confirmMs = 5_000;
+
+/** How long a stopped learner still waits for its backend: a run that is not open has nothing to save. */
+const stoppedPatienceMs = 5_000;
 
 /** Failures that another session, begun from the checkpoint, may not meet. */
 const recoverable = { RunLost, SequenceConflict, Unavailable, StepDamaged };
@@ -125,19 +128,13 @@ export async function withRecovery<Result>(
  * @throws the first failure, since the failures that follow from it say less.
  */
 async function runOnce<Result>(
-  { backendUrl: baseUrl, apiKey, checkpointDir, log, signal, leadership }: RecoveryOptions,
+  options: RecoveryOptions,
   connectPatienceMs: number,
   session: SessionBody<Result>,
 ): Promise<Result> {
+  const { log, leadership } = options;
   await using scope = new TaskScope(leadership.signal);
-  await using client = await TinkerClient.connect({
-    baseUrl,
-    apiKey,
-    log,
-    signal,
-    connectPatienceMs,
-    ...(checkpointDir === undefined ? {} : { checkpointDir }),
-  });
+  await using client = await connect(options, connectPatienceMs);
   using _closing = addAbortListener(scope.signal, () => void client[Symbol.asyncDispose]());
   try {
     return await session(client, scope);
@@ -145,6 +142,32 @@ async function runOnce<Result>(
     const first: unknown = scope.signal.aborted ? scope.signal.reason : caught;
     log.warn({ reason: errorText(first) }, 'session failed, waiting for its tasks to settle');
     throw first;
+  }
+}
+
+/** @throws the reason of `stop` if that aborts and the backend does not answer soon after. */
+async function connect(
+  { backendUrl: baseUrl, apiKey, checkpointDir, log, signal, stop, ...rest }: RecoveryOptions,
+  connectPatienceMs: number,
+): Promise<TinkerClient> {
+  const { pause = abortableSleep } = rest;
+  const [ended, givenUp] = [new AbortController(), new AbortController()];
+  const giveUpSoon = async () => {
+    await pause(stoppedPatienceMs, ended.signal);
+    if (!ended.signal.aborted) givenUp.abort(stop.reason);
+  };
+  using _stopping = addAbortListener(stop, () => void giveUpSoon().catch(() => undefined));
+  try {
+    return await TinkerClient.connect({
+      baseUrl,
+      apiKey,
+      log,
+      signal: AbortSignal.any([signal, givenUp.signal]),
+      connectPatienceMs,
+      ...(checkpointDir === undefined ? {} : { checkpointDir }),
+    });
+  } finally {
+    ended.abort();
   }
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { register } from 'prom-client';
 import {
@@ -9,6 +9,7 @@ import {
   type SessionBody,
   withRecovery,
 } from '../../../learner/session/recovery.js';
+import { freePort } from '../../../cli/processes/free-port.js';
 import { StepDamaged } from '../../../learner/audit/damage.js';
 import { BadRequest, RunLost } from '../../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../../shared/wire/ledger.js';
@@ -83,6 +84,30 @@ describe('the time that a session waits for its backend', () => {
       [patienceOf(0, 30), patienceOf(1, 30), patienceOf(0, 3_600), patienceOf(5, 3_600)],
       [30, 600, 3_600, 3_600],
     );
+  });
+});
+
+describe('a learner that is stopped while its backend is away', () => {
+  it('a stopped learner does not wait for the backend as long as a running one', async () => {
+    const stop = new AbortController();
+    const reason = new Error('stopped');
+    const waiting = recovering(() => assert.fail('there is no backend'), {
+      backendUrl: `http://127.0.0.1:${await freePort()}`,
+      startPatienceSeconds: 3_600,
+      stop: stop.signal,
+    });
+    stop.abort(reason);
+    await assert.rejects(waiting, reason);
+  });
+
+  it('a stopped learner still uses a backend that answers', async () => {
+    const stop = new AbortController();
+    const saved = recovering(() => Promise.resolve('saved'), {
+      stop: stop.signal,
+      pause: (ms, signal) => sleep(ms, undefined, { signal }),
+    });
+    stop.abort();
+    assert.equal(await saved, 'saved');
   });
 });
 
