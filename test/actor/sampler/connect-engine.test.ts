@@ -12,6 +12,7 @@ import { twinFlags, type TwinFlags } from '../../support/engine-twin.js';
 import { recordingLog } from '../../support/log.js';
 import { SglangTwin } from '../../support/sglang-twin.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
+import { until } from '../../support/waiting.js';
 import { openEngine } from './engine-values.js';
 
 /** The words with which an actor refuses a server that was started with these flags. */
@@ -128,6 +129,19 @@ describe('what is checked of an engine at the start', () => {
     await once(other, 'listening');
     const { port } = other.address() as AddressInfo;
     await assert.rejects(openEngine([`http://127.0.0.1:${port}`]), /is it a vLLM server/);
+  });
+
+  it('an actor whose folder others took for abandoned while it waited for its engine makes it again', async () => {
+    await using twin = await VllmTwin.start();
+    await twin.stop();
+    const adapterDir = await mkdtemp(join(tmpdir(), 'offbeat-engine-'));
+    const opening = openEngine([twin.url], { adapterDir });
+    await until(async () => (await readdir(adapterDir)).length === 1);
+    const [own] = await readdir(adapterDir);
+    await rm(join(adapterDir, own!), { recursive: true });
+    await twin.start();
+    await using _opened = await opening;
+    await rm(adapterDir, { recursive: true });
   });
 
   it('the smallest of several engines decides the slots and the context', async () => {
