@@ -57,7 +57,8 @@ export const isItLearning: Question = {
     },
     {
       title: 'Groups by outcome',
-      description: 'Only mixed groups provide a training signal.',
+      description:
+        'Mixed groups always provide a training signal. Others do only if shaping gives their answers different rewards.',
       unit: 'percentunit',
       isStacked: true,
       queries: [

@@ -35,6 +35,11 @@ const evaluations = new Counter({
   labelNames: ['outcome'],
 });
 
+const evalEverySteps = new Gauge({
+  name: 'rl_eval_every_steps',
+  help: 'Steps from one evaluation to the next during training; 0 if there are none.',
+});
+
 interface EvaluationsOptions {
   readonly evaluator: Pick<Evaluator, 'run'>;
   /** Steps between two evaluations during training; 0: none during training. */
@@ -65,6 +70,7 @@ export class Evaluations {
   constructor(options: EvaluationsOptions) {
     this.#options = options;
     this.#last = options.last;
+    evalEverySteps.set(options.everyVersions);
     // Export a 0 so that an alert can detect missing evaluations; no series if none are due.
     if (options.everyVersions > 0) evaluations.inc({ outcome: 'finished' }, 0);
   }

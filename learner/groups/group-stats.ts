@@ -1,4 +1,5 @@
 import { Counter } from 'prom-client';
+import { isUniform } from '../../shared/rl/advantages.js';
 import { type ActorReward, rewardsOfMajority } from '../../shared/rl/divergence.js';
 import { ksDistance } from '../../shared/rl/off-policy.js';
 import type { Rollout } from '../../shared/wire/rollout-group.js';
@@ -10,6 +11,12 @@ const groupOutcomes = new Counter({
   name: 'rl_group_outcome_total',
   help: 'Scored groups by whether all, none or some of their rollouts are correct.',
   labelNames: ['kind'],
+});
+
+/** Not the same as all good or all bad: shaping gives wrong answers different rewards. */
+const uniformGroups = new Counter({
+  name: 'rl_groups_uniform_total',
+  help: 'Scored groups whose rewards are all equal, which teach nothing.',
 });
 
 const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
@@ -204,6 +211,7 @@ export class GroupStats {
       if (kind === 'mixed') share.mixed += 1;
     }
     groupOutcomes.inc({ kind });
+    if (isUniform(scores.map(({ exactReward }) => exactReward))) uniformGroups.inc();
   }
 }
 

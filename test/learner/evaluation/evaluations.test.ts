@@ -140,6 +140,17 @@ describe('evaluations every 10 steps', () => {
     assert.deepEqual(exported.values, []);
   });
 
+  it('the steps from one evaluation to the next are exported, since an alert must know when they are due', async () => {
+    const exported = async () =>
+      (await register.getSingleMetric('rl_eval_every_steps')!.get()).values.map(
+        ({ value }) => value,
+      );
+    open();
+    assert.deepEqual(await exported(), [10]);
+    open(undefined, 0);
+    assert.deepEqual(await exported(), [0]);
+  });
+
   it('a result appears once in metrics.jsonl, and in the exported metrics until the next one', async () => {
     const evaluations = open();
     evaluations.consider(step(10));

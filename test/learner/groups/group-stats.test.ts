@@ -133,6 +133,28 @@ describe("the statistics of a step's groups", () => {
     assert.deepEqual(await exported(), [0.25]);
   });
 
+  it('a group whose answers are all wrong is uniform only if their rewards are equal', async () => {
+    const uniform = async () => {
+      const { values } = await register.getSingleMetric('rl_groups_uniform_total')!.get();
+      return values[0]!.value;
+    };
+    const groupStats = new GroupStats();
+    const wrong = (rewards: readonly string[]) => {
+      const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(1), rollout(2)] }) });
+      const scores = scored.scores.map((score, i) => ({
+        ...score,
+        isCorrect: false,
+        exactReward: rewards[i]!,
+      }));
+      return { ...scored, scores };
+    };
+    const before = await uniform();
+    groupStats.consumed(wrong(['1/10', '1/5']));
+    assert.equal((await uniform()) - before, 0);
+    groupStats.consumed(wrong(['1/10', '2/20']));
+    assert.equal((await uniform()) - before, 1);
+  });
+
   it('the group statistics separate replayed problems from fresh ones', () => {
     const groupStats = new GroupStats(({ problemId }) => problemId === 'again');
     const make = (problemId: string, correct: readonly boolean[]) => {
