@@ -1,4 +1,4 @@
-import { mean } from '../../shared/base/statistics.js';
+import { mean, sum } from '../../shared/base/statistics.js';
 import type { StepRow } from '../read-journal.js';
 import { percent } from '../up/summary.js';
 
@@ -45,19 +45,57 @@ export function waitsOver(steps: readonly StepRow[]): Waits | undefined {
   const live = isOnExamples ? 0 : mean(steps.map(({ metrics }) => metrics['actors/live'] ?? 0));
   return {
     seconds,
-    learner: shares('idle/', learnerCauses, seconds),
-    actors: live === 0 ? {} : shares('actors/idle_seconds/', actorCauses, seconds * live),
+    learner: shares('idle/', learnerCauses, seconds, () => true),
+    actors:
+      live === 0
+        ? {}
+        : shares('actors/idle_seconds/', actorCauses, seconds * live, isPossibleOfActors),
   };
 
-  /** Counters restart with their process, so only what rises between two steps is counted. */
-  function shares(prefix: string, causes: object, whole: number): WaitShares {
+  function shares(
+    prefix: string,
+    causes: object,
+    whole: number,
+    isPossible: (rise: Rise) => boolean,
+  ): WaitShares {
     const entries = Object.keys(causes).map((cause): [string, number] => {
-      const values = steps.flatMap(({ metrics }) => metrics[prefix + cause] ?? []);
-      const rises = values.slice(1).map((value, i) => Math.max(0, value - values[i]!));
-      return [cause, Math.min(1, rises.reduce((sum, rise) => sum + rise, 0) / whole)];
+      const rises = risesOf(steps, prefix + cause).filter(isPossible);
+      return [cause, Math.min(1, sum(rises.map(({ by }) => by)) / whole)];
     });
     return Object.fromEntries(entries);
   }
+}
+
+/** What a counter rose by until a step. */
+interface Rise {
+  readonly by: number;
+  readonly seconds: number; // since the value changed before
+  readonly live: number; // actors, the more of the two steps
+}
+
+/** Counters restart with their process, so only what rises between two steps is counted. */
+function risesOf(steps: readonly StepRow[], name: string): Rise[] {
+  const rises: Rise[] = [];
+  let last: { readonly value: number; readonly since: number; readonly live: number } | undefined;
+  for (const { at, metrics } of steps) {
+    const value = metrics[name];
+    if (value === undefined) continue;
+    const live = metrics['actors/live'] ?? 0;
+    if (last !== undefined && value > last.value) {
+      const seconds = (at - last.since) / 1_000;
+      rises.push({ by: value - last.value, seconds, live: Math.max(live, last.live) });
+    }
+    last = { value, since: last?.value === value ? last.since : at, live };
+  }
+  return rises;
+}
+
+/**
+ * Whether the actors could wait for so long. The seconds are a sum over the actors heard of, so one that is heard of
+ * again brings back all that it ever waited. Twice the time is allowed because an actor reports every few seconds.
+ */
+function isPossibleOfActors({ by, seconds, live }: Rise): boolean {
+  return by <= 2 * seconds * live;
 }
 
 /** The slowest part and the remedy, in a sentence or two. */

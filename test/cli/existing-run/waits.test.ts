@@ -30,6 +30,27 @@ describe('the waiting times of learner and actors', () => {
     assert.equal(waits?.learner['groups'], 0.5);
   });
 
+  it('an actor that is heard of again brings nothing of what it waited before', () => {
+    const sums = [3_000, 3_001, 0, 3_003, 3_004];
+    const waits = waitsOver(
+      sums.map((ticket, i) =>
+        step(i + 1, 10 * i, {
+          'actors/idle_seconds/ticket': ticket,
+          'actors/live': ticket === 0 ? 0 : 2,
+        }),
+      ),
+    );
+    assert.equal(waits?.actors['ticket'], 2 / (40 * 1.6)); // of 40 seconds with 1.6 live actors
+  });
+
+  it('what actors report after some steps without a report counts as the time of all these steps', () => {
+    const sums = [5, 10, 10, 10, 40];
+    const waits = waitsOver(
+      sums.map((ticket, i) => step(i + 1, 10 * i, { 'actors/idle_seconds/ticket': ticket })),
+    );
+    assert.equal(waits?.actors['ticket'], 35 / 80);
+  });
+
   it('the waiting share excludes the time in which the run was down if the steps have durations', () => {
     const waits = waitsOver([
       step(1, 0, { 'idle/groups': 0, seconds: 10 }),
