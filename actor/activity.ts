@@ -6,7 +6,9 @@ import type { GroupLimit } from './group-limit.js';
 export type Stage = 'policy' | 'sampling' | 'publish';
 
 /** The reason why nothing is sampled: no ticket to lease, no policy new enough, or a full result stream. */
-export type IdleCause = 'ticket' | 'policy' | 'publish';
+export type IdleCause = (typeof idleCauses)[number];
+
+const idleCauses = ['ticket', 'policy', 'publish'] as const;
 
 /**
  * The reason why the actor samples nothing now; undefined while it samples. The stage furthest
@@ -89,6 +91,8 @@ let measuredLimit: GroupLimit | undefined;
  */
 export function measuredActivity(limit: GroupLimit): Activity {
   measuredLimit = limit;
+  // A cause that an actor never waits for counts as 0 in the mean over all actors.
+  for (const cause of idleCauses) idleSeconds.inc({ cause }, 0);
   measured = new Activity(
     () => performance.now(),
     (cause, seconds) => {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Activity, type IdleCause } from '../../actor/activity.js';
+import { register } from 'prom-client';
+import { Activity, type IdleCause, measuredActivity } from '../../actor/activity.js';
+import { GroupLimit } from '../../actor/group-limit.js';
 
 /** An activity on a clock that the test moves, and the idle seconds that it reports. */
 function watched() {
@@ -51,5 +53,19 @@ describe('the idle time of an actor', () => {
     after(3);
     activity.settle();
     assert.deepEqual(idle, { ticket: 0, policy: 0, publish: 3 });
+  });
+
+  it('idle time is exported for every cause, so that a mean over actors is over all of them', async () => {
+    const activity = measuredActivity(new GroupLimit(1));
+    using _sampling = activity.enter('sampling');
+    const { values } = await register.getSingleMetric('rl_actor_idle_seconds_total')!.get();
+    const others = values.filter(({ labels }) => labels['cause'] !== 'ticket');
+    assert.deepEqual(
+      others.map(({ labels, value }) => [labels['cause'], value]),
+      [
+        ['policy', 0],
+        ['publish', 0],
+      ],
+    );
   });
 });
