@@ -3,6 +3,9 @@ import { mean, ofRun, quantile, rate, rateOrZero, type Question } from './questi
 /** The messages of `scored.train` stay until a checkpoint, so only its undelivered ones count as lag. */
 const [scored, other] = ['consumer="scored.train"', 'consumer!="scored.train"'];
 
+/** Each pod may have an engine of its own at the same local address, so the address alone names none. */
+const byEngine = 'run, instance, engine';
+
 export const whoWaitsForWhom: Question = {
   uid: 'offbeat-waiting',
   title: 'Offbeat: who waits for whom?',
@@ -54,8 +57,8 @@ export const whoWaitsForWhom: Question = {
       unit: 'short',
       queries: [
         {
-          promql: `max by (run, engine, state) (${ofRun('rl_actor_engine_requests')}) or vector(0)`,
-          legend: '{{engine}} {{state}}',
+          promql: `max by (${byEngine}, state) (${ofRun('rl_actor_engine_requests')}) or vector(0)`,
+          legend: '{{instance}} {{engine}} {{state}}',
         },
       ],
     },
@@ -66,8 +69,8 @@ export const whoWaitsForWhom: Question = {
       unit: 'percentunit',
       queries: [
         {
-          promql: `max by (run, engine) (${ofRun('rl_actor_engine_kv_cache_usage')}) or vector(0)`,
-          legend: '{{engine}}',
+          promql: `max by (${byEngine}) (${ofRun('rl_actor_engine_kv_cache_usage')}) or vector(0)`,
+          legend: '{{instance}} {{engine}}',
         },
       ],
     },
@@ -79,12 +82,12 @@ export const whoWaitsForWhom: Question = {
       unit: 'none',
       queries: [
         {
-          promql: `sum by (run, engine) (${ofRun('rl_actor_engine_versions')}) or vector(0)`,
-          legend: '{{engine}} versions',
+          promql: `sum by (${byEngine}) (${ofRun('rl_actor_engine_versions')}) or vector(0)`,
+          legend: '{{instance}} {{engine}} versions',
         },
         {
-          promql: `sum by (run, engine) (${ofRun('rl_actor_engine_slots')}) or vector(0)`,
-          legend: '{{engine}} slots',
+          promql: `sum by (${byEngine}) (${ofRun('rl_actor_engine_slots')}) or vector(0)`,
+          legend: '{{instance}} {{engine}} slots',
         },
       ],
     },

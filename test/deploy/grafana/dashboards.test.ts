@@ -70,6 +70,18 @@ describe('the dashboards', async () => {
     );
   });
 
+  it('dashboards show the engine of each pod by itself, since all may have the same local address', () => {
+    const waiting = shown.find(({ title }) => title === 'Offbeat: who waits for whom?')!;
+    const queries = waiting.panels
+      .flatMap(({ targets }) => targets.map(({ promql }) => promql))
+      .filter((promql) => promql.includes('rl_actor_engine_'));
+    assert(queries.length > 0);
+    assert.deepEqual(
+      queries.filter((promql) => !promql.includes('by (run, instance, engine')),
+      [],
+    );
+  });
+
   it('dashboards describe every panel, with unique titles and positions', () => {
     assert.deepEqual(
       panels.filter(({ description }) => !/^[A-Z].*\.$/.test(description)),
