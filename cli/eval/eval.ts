@@ -21,6 +21,7 @@ import { findVersion } from './find-version.js';
 import { heldOut, measure } from './measure.js';
 import { withProblems } from './other-problems.js';
 import { readStore } from '../existing-run/read-store.js';
+import { areWeightsOfTheRun, refuseRetired } from './refuse-retired.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 import type { EvalResult, SolveRates } from '../../shared/wire/eval-result.js';
@@ -82,7 +83,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     const backend = await backendPlace(found, request);
     const { version: number, step } = version;
     hasStarted = true;
-    const result = await measure({
+    const measured = measure({
       request,
       found,
       version,
@@ -94,6 +95,13 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
       stop,
       log,
     });
+    const isKept = async () => {
+      const manifest = await readStore(reading, ({ policy }) => policy.at(number));
+      return manifest !== undefined;
+    };
+    const result = areWeightsOfTheRun(found, version)
+      ? await refuseRetired(measured, { run: found.run, version: number }, isKept)
+      : await measured;
     const answer = { run: found.run, step, ...result };
     if (request.json) process.stdout.write(`${JSON.stringify(answer)}\n`);
     else screen.note(`run ${found.run}, version ${number} (step ${step})\n${evalTable(result)}`);
