@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { basename, dirname, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { readJson } from '../base/read-json.js';
@@ -153,8 +153,8 @@ async function openPlain(path: string, template: string | null): Promise<Library
 async function openTransformers(path: string, template: string | null): Promise<Library> {
   const { AutoTokenizer, env } = await import('@huggingface/transformers');
   env.allowRemoteModels = false;
-  env.localModelPath = dirname(path);
-  const tokenizer = await AutoTokenizer.from_pretrained(basename(path), { local_files_only: true });
+  // The whole path: a name alone would have to be one that a repository may have.
+  const tokenizer = await AutoTokenizer.from_pretrained(path, { local_files_only: true });
   if (template !== null) tokenizer.chat_template = template;
   const own = tokenizer.eos_token_id;
   return {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { readFile, rm, writeFile } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { cp, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { AutoTokenizer, env } from '@huggingface/transformers';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
@@ -23,10 +23,7 @@ describe('a plain tokenizer', () => {
     const directory = await readModelDirectory(embeddedModelPath);
     const plain = await loadTokenizer(directory);
     env.allowRemoteModels = false;
-    env.localModelPath = dirname(directory.path);
-    const full = await AutoTokenizer.from_pretrained(basename(directory.path), {
-      local_files_only: true,
-    });
+    const full = await AutoTokenizer.from_pretrained(directory.path, { local_files_only: true });
     const texts = ['', '3 7 21=84:', '(7-3)*21', ' 2+3  ', 'Größe\n<eos>1<pad>', '<unk>x'];
     for (const text of texts) {
       const tokens = full.encode(text, { add_special_tokens: false });
@@ -50,6 +47,28 @@ describe('a plain tokenizer', () => {
     await rm(join(model.path, 'tokenizer.json'));
     await assert.rejects(loadTokenizer(model), { name: 'UserError', message: /tokenizer\.json/ });
   });
+});
+
+describe('a directory whose name no repository may have', () => {
+  for (const name of [
+    'Qwen--Qwen3-0.6B',
+    'my model',
+    'Qwen3-0.6B@main',
+    '模型',
+    'v1..2',
+    'x.git',
+  ]) {
+    it(`a tokenizer with a chat template is read from a directory of the name ${name}`, async () => {
+      await using model = await tinyModel();
+      const path = join(model.path, name);
+      const files = ['tokenizer.json', 'tokenizer_config.json'];
+      for (const file of files) await cp(join(model.path, file), join(path, file));
+      await writeFile(join(path, 'chat_template.jinja'), template);
+      const tokenizer = await loadTokenizer({ ...model, path });
+      assert.equal(tokenizer.chatText(chat), asText);
+      assert.deepEqual(tokenizer.encode('3 7'), (await loadTokenizer(model)).encode('3 7'));
+    });
+  }
 });
 
 describe('a tokenizer whose token for unknown text is that of the end', () => {
