@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { errorText } from '../base/errors.js';
-import { isAbort } from '../base/task-scope.js';
+import { isAbort, markHandled, unlessAborted } from '../base/task-scope.js';
 import type { Answer } from './answer.js';
 import {
   CopyWeightsRequest,
@@ -82,14 +82,19 @@ function hasCall(answer: Pick<Answer, 'isOk' | 'status' | 'failure'>): Known {
 /** The capability by which the local backend spares itself that question, which loads its model for sampling. */
 export const promptLogprobs = 'prompt_logprobs';
 
-/** Whether a server gives the logprobs of a prompt, asked by two tokens and one sampled token of the base model. */
+/**
+ * Whether a server gives the logprobs of a prompt, asked by two tokens and one sampled token of the base model.
+ *
+ * @param limitMs for opening the sampler and for its answer together; a sampler that opens later is not used.
+ */
 export async function probePromptLogprobs(
   openSampler: () => Promise<Pick<Sampler, 'logprobs'>>,
   signal: AbortSignal,
+  limitMs = timeoutMs,
 ): Promise<{ known: Known; reason?: string }> {
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
   try {
-    const sampler = await openSampler();
+    const sampler = await unlessAborted(markHandled(openSampler()), limit);
     const [, logprob = NaN] = await sampler.logprobs(Int32Array.of(0, 0), { signal: limit });
     return Number.isNaN(logprob) ? { known: 'no', reason: 'it is NaN' } : { known: 'yes' };
   } catch (caught) {

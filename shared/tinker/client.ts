@@ -1,5 +1,5 @@
 import { errorText, UserError } from '../base/errors.js';
-import { TaskScope } from '../base/task-scope.js';
+import { markHandled, TaskScope, unlessAborted } from '../base/task-scope.js';
 import {
   downloadAdapter,
   downloadExternal,
@@ -8,7 +8,8 @@ import {
   type DownloadedAdapter,
   type SignedLink,
 } from './adapter-archive.js';
-import { CheckpointList, CreateModelRequest, UntypedFuture } from './api.js';
+import type { Answer } from './answer.js';
+import { CreateModelRequest, UntypedFuture } from './api.js';
 import { CreateSamplingSessionRequest, CreateSamplingSessionResponse } from './sampling-api.js';
 import {
   probeCalls,
@@ -17,6 +18,7 @@ import {
   type Known,
   type OfferedCalls,
 } from './capability-probe.js';
+import { listCheckpoints, type CheckpointInfo } from './checkpoint-list.js';
 import { BadRequest, hasNoSuchCall, Unavailable } from './errors.js';
 import { retrieve } from './future.js';
 import { shakeHands, type ServedModel } from './handshake.js';
@@ -25,7 +27,7 @@ import type { Dialect } from './operations.js';
 import { createModelType } from './result-types.js';
 import { Sampler } from './sampler.js';
 import { Session } from './session.js';
-import { checkpointsUrl, checkpointUrl, parseTinkerPath } from './tinker-path.js';
+import { checkpointUrl, parseTinkerPath } from './tinker-path.js';
 import { TrainingRun } from './training-run.js';
 
 export interface TinkerClientOptions extends HttpOptions {
@@ -40,13 +42,6 @@ export interface LoraModelOptions {
   readonly baseModel: string; // the server's name of it
   readonly rank: number;
   readonly seed?: number; // TuFT ignores it
-}
-
-interface CheckpointInfo {
-  readonly path: string; // tinker://…
-  readonly kind: 'training' | 'sampler' | 'external';
-  readonly time?: string; // ISO 8601
-  readonly bytes?: number;
 }
 
 /** A connection to one Tinker server: TuFT, the hosted service, or the embedded backend. */
@@ -161,7 +156,12 @@ export class TinkerClient implements AsyncDisposable {
     const { statePath, ...model } = options;
     parseTinkerPath(statePath);
     const run = await this.createLoraModel(model);
-    await run.loadState(statePath, { optimizer: true });
+    try {
+      await run.loadState(statePath, { optimizer: true });
+    } catch (caught) {
+      await this.#giveBack(run);
+      throw caught;
+    }
     return run;
   }
 
@@ -221,24 +221,8 @@ export class TinkerClient implements AsyncDisposable {
   }
 
   /** Lists the checkpoints of a run, of all kinds. */
-  async listCheckpoints(runId: string): Promise<CheckpointInfo[]> {
-    const found: CheckpointInfo[] = [];
-    for (;;) {
-      const path = `${checkpointsUrl(runId)}?limit=${pageLength}&offset=${found.length}`;
-      const request = { operation: 'list checkpoints', method: 'GET', path } as const;
-      const answer = await this.http.call(request, this.#scope.signal, { max500s: 1 });
-      const { checkpoints, cursor } = answer.parse(CheckpointList);
-      for (const { tinker_path, checkpoint_type, time, size_bytes } of checkpoints) {
-        found.push({
-          path: tinker_path,
-          kind: checkpoint_type,
-          ...(time !== undefined && { time }),
-          ...(size_bytes !== undefined && { bytes: size_bytes }),
-        });
-      }
-      const total = cursor?.total_count ?? found.length;
-      if (checkpoints.length === 0 || found.length >= total) return found;
-    }
+  listCheckpoints(runId: string): Promise<CheckpointInfo[]> {
+    return listCheckpoints(this.http, runId, this.#scope.signal);
   }
 
   /** Deletes a checkpoint; a missing one is not an error. */
@@ -246,7 +230,7 @@ export class TinkerClient implements AsyncDisposable {
     const checkpoint = parseTinkerPath(tinkerPath);
     const path = checkpointUrl(checkpoint);
     const request = { operation: 'delete checkpoint', method: 'DELETE', path } as const;
-    const isDone = ({ status }: { status: number }) => status === 404;
+    const isDone = ({ status, failure }: Answer) => status === 404 || hasNoSuchCall(failure);
     try {
       const answer = await this.http.call(request, this.#scope.signal, { max500s: 1, isDone });
       if (!answer.isOk && hasNoSuchCall(answer.failure) && !this.#keepsCheckpoints) {
@@ -269,6 +253,15 @@ export class TinkerClient implements AsyncDisposable {
     this.session[Symbol.dispose]();
     this.#scope.abort(new Error('the Tinker client is closed'));
     await this.#scope[Symbol.asyncDispose]();
+  }
+
+  /**
+   * Unloads an adapter that will not be trained, since servers hold few. Waits only as long as a server that works may need
+   * to accept it: what made the adapter useless may be that the server is gone.
+   */
+  async #giveBack(run: TrainingRun): Promise<void> {
+    const limit = AbortSignal.any([this.#scope.signal, AbortSignal.timeout(giveBackMs)]);
+    await unlessAborted(markHandled(run.unload()), limit).catch(() => undefined);
   }
 
   #capabilitiesOf(baseModel: string): readonly string[] | undefined {
@@ -303,4 +296,4 @@ export class TinkerClient implements AsyncDisposable {
   }
 }
 
-const pageLength = 100;
+const giveBackMs = 10_000;

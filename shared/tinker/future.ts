@@ -23,8 +23,9 @@ export interface Future<T> {
 }
 
 /**
- * Polls until the result is available. A server holds a poll while the operation runs (TuFT up to 120 s), so
- * a pending answer is followed by the next poll almost at once, and a failure by one after a wait.
+ * Polls until the result is available. A server holds a poll while the operation runs (TuFT up to 120 s, SkyRL
+ * up to 300 s), so a pending answer is followed by the next poll almost at once, as is a poll that is still held
+ * at our time limit, and a failure by one after a wait.
  *
  * Source: §2.6 of the protocol reference, row by row.
  *
@@ -45,8 +46,8 @@ export function retrieve<T>(
   const question: Question<T> = {
     request: (iteration) => poll(future, iteration),
     read: (answer) => read(answer, future),
-    onPending: (answer) => {
-      if (http.now() > deadline) throw overdue(future.operation, answer.url, deadlineMs);
+    onPending: (url) => {
+      if (http.now() > deadline) throw overdue(future.operation, url, deadlineMs);
     },
   };
   return pollUntil(http, question, signal);
@@ -56,8 +57,8 @@ export function retrieve<T>(
 export interface Question<T> {
   readonly request: (iteration: number) => TinkerRequest;
   readonly read: (answer: Answer) => Reading<T>;
-  /** Called when an answer says that there is nothing yet; an error ends the polling. */
-  readonly onPending: (answer: Answer) => void;
+  /** Called with the URL of a poll after which there is nothing yet; an error ends the polling. */
+  readonly onPending: (url: string) => void;
 }
 
 export type Reading<T> =
@@ -72,6 +73,11 @@ export async function pollUntil<T>(
   signal: AbortSignal,
 ): Promise<T> {
   const retryBudget = http.retryBudget();
+  const waitLonger = async (url: string) => {
+    retryBudget.renew();
+    onPending(url);
+    await http.sleep(minPauseMs, signal);
+  };
   let badRequests = 0;
   for (let iteration = 0; ; iteration++) {
     let answer: Answer;
@@ -80,15 +86,15 @@ export async function pollUntil<T>(
     } catch (caught) {
       if (!(caught instanceof NoAnswer)) throw caught;
       if (caught.isRefused) throw new RunLost(caught.failure, { cause: caught });
-      await retryBudget.wait(caught.failure, undefined, signal, caught);
+      // Connected and silent for as long as that: the server holds the poll.
+      if (caught.isTimeout) await waitLonger(caught.failure.url);
+      else await retryBudget.wait(caught.failure, undefined, signal, caught);
       continue;
     }
     const reading = read(answer);
     if ('value' in reading) return reading.value;
     if ('isPending' in reading) {
-      retryBudget.renew();
-      onPending(answer);
-      await http.sleep(minPauseMs, signal);
+      await waitLonger(answer.url);
     } else if (reading.isTransient || (answer.status === 400 && badRequests++ < 3)) {
       await retryBudget.wait(answer.failure, answer.headers, signal);
     } else {
@@ -97,7 +103,10 @@ export async function pollUntil<T>(
   }
 }
 
-/** Above the 120 s that TuFT holds a poll, so that its "try again" arrives before our timeout. */
+/**
+ * Above the 120 s that TuFT holds a poll, so that its "try again" arrives before our timeout. Below the limits of SkyRL
+ * and of fetch itself: a poll is then given up and the next one sent.
+ */
 export const pollTimeoutMs = 150_000;
 const minPauseMs = 50; // for servers that do not hold polls
 export const defaultDeadlineMs = 2 * 3_600_000; // for one pending operation
@@ -121,12 +130,14 @@ function poll(future: Future<unknown>, iteration: number): TinkerRequest {
 function read<T>(answer: Answer, { type }: Future<T>): Reading<T> {
   const json = answer.isProtobuf ? undefined : answer.json();
   const isPending = TryAgain.safeParse(json).success || CompleteMetadata.safeParse(json).success;
-  if (isPending && (answer.isOk || answer.status === 408)) return { isPending };
+  if (isPending && answer.isOk) return { isPending };
 
   if (!answer.isOk) {
     const { error } = answer;
     // TuFT returns an operation's own 408, 409 and 5xx as the poll's status; with this text they are final.
     const isFinal = /^failed to retrieve future/i.test(answer.failure.detail);
+    // Any other is of the poll: SkyRL ends one by it after 300 s.
+    if (answer.status === 408 && !isFinal) return { isPending: true };
     const isOperations = isFinal && answer.status !== 429;
     return { error, isTransient: waitable(answer) && !isOperations };
   }

@@ -102,8 +102,16 @@ export function optimStep(
   };
 }
 
-/** Saves adapter and optimizer under a name; idempotent. */
-export function saveState(modelId: string, name: string): SequencedOperation<string> {
+/**
+ * Saves adapter and optimizer under a name; idempotent.
+ *
+ * @param whenMade see {@link SequencedOperation}; only where no earlier save had the name.
+ */
+export function saveState(
+  modelId: string,
+  name: string,
+  whenMade?: () => Promise<string>,
+): SequencedOperation<string> {
   const operation: SequencedOperation<string> = {
     name: 'save_weights',
     type: saveStateType,
@@ -112,12 +120,17 @@ export function saveState(modelId: string, name: string): SequencedOperation<str
       body: { json: SaveWeightsRequest.parse({ model_id: modelId, path: name, seq_id }) },
     }),
     afterLoss: () => ({ operation }),
+    ...(whenMade && { whenMade }),
   };
   return operation;
 }
 
-/** Saves only the adapter under a name; idempotent. */
-export function saveWeightsForSampler(modelId: string, name: string): SequencedOperation<string> {
+/** Saves only the adapter under a name; otherwise like `saveState`. */
+export function saveWeightsForSampler(
+  modelId: string,
+  name: string,
+  whenMade?: () => Promise<string>,
+): SequencedOperation<string> {
   const operation: SequencedOperation<string> = {
     name: 'save_weights_for_sampler',
     type: saveForSamplerType,
@@ -126,6 +139,7 @@ export function saveWeightsForSampler(modelId: string, name: string): SequencedO
       body: { json: SaveWeightsForSamplerRequest.parse({ model_id: modelId, path: name, seq_id }) },
     }),
     afterLoss: () => ({ operation }),
+    ...(whenMade && { whenMade }),
   };
   return operation;
 }

@@ -6,12 +6,12 @@ export function isTransient(status: number, headers: Headers, isEmpty: boolean):
   const asked = headers.get('x-should-retry');
   if (asked === 'true' || asked === 'false') return asked === 'true';
   // A 400 without a body comes from a proxy: Tinker servers always send a body.
-  // SkyRL answers 425 about a checkpoint that is still being saved.
+  // SkyRL answers 425 about a checkpoint that is still being saved. 501 says that there is no such call.
   return (
     status === 408 ||
     status === 425 ||
     status === 429 ||
-    status >= 500 ||
+    (status >= 500 && status !== 501) ||
     (status === 400 && isEmpty)
   );
 }

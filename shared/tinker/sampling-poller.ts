@@ -133,7 +133,7 @@ export class SamplingPoller {
         if (!('error' in reading)) for (const id of reported) this.#retrieved.delete(id);
         return reading;
       },
-      onPending: ({ url }) => {
+      onPending: (url) => {
         this.#endOverdue(url);
       },
     };

@@ -18,6 +18,11 @@ export interface SequencedOperation<T> {
    * that gets it.
    */
   afterLoss(): { readonly value: T } | { readonly operation: SequencedOperation<T> };
+  /**
+   * Called if the server refuses a copy since what the operation makes exists: SkyRL compares names before ids. @returns
+   * the result, once that is complete.
+   */
+  whenMade?(): Promise<T>;
 }
 
 /** An accepted operation, and whether an earlier copy may have reached the server. */
@@ -107,10 +112,11 @@ export class SubmissionQueue {
 
   async #start<T>(operation: SequencedOperation<T>, before: Promise<unknown>): Promise<Started<T>> {
     const id = this.#nextId;
-    const { requestId, isResent } = await this.#post(operation, id);
+    const { requestId, isResent, whenMade } = await this.#post(operation, id);
     this.#nextId = id + 1;
 
     const finish = async (): Promise<T> => {
+      if (whenMade !== undefined) return this.#made(operation.name, id, whenMade);
       if (requestId === undefined) return this.#afterLoss(operation, id, before);
       try {
         const future = { operation: operation.name, requestId, type: operation.type };
@@ -128,10 +134,10 @@ export class SubmissionQueue {
   }
 
   /** Sends until accepted. Without a request id, the server has done the operation already. */
-  async #post(
-    operation: SequencedOperation<unknown>,
+  async #post<T>(
+    operation: SequencedOperation<T>,
     id: number,
-  ): Promise<{ requestId?: string; isResent: boolean }> {
+  ): Promise<{ requestId?: string; isResent: boolean; whenMade?: () => Promise<T> }> {
     const retryBudget = this.http.retryBudget();
     this.#highestSent = Math.max(this.#highestSent, id);
     let isResent = false;
@@ -161,8 +167,17 @@ export class SubmissionQueue {
       }
       const { error } = answer;
       if (isResent && isDone(error, id)) return { isResent };
+      const whenMade = operation.whenMade?.bind(operation);
+      if (isResent && whenMade !== undefined && exists(error)) return { isResent, whenMade };
       throw error;
     }
+  }
+
+  async #made<T>(name: string, id: number, whenMade: () => Promise<T>): Promise<T> {
+    this.log.warn({ operation: name, seqId: id }, 'operation begun, its future lost');
+    const value = await whenMade();
+    this.#lastDone = Math.max(this.#lastDone, id);
+    return value;
   }
 
   async #afterLoss<T>(
@@ -247,6 +262,13 @@ export class SubmissionQueue {
   #place(operation: string): Omit<Failure, 'detail'> {
     return { operation, url: this.http.baseUrl };
   }
+}
+
+/** Whether the server refuses an operation because what it makes is there. */
+function exists(error: unknown): boolean {
+  if (!(error instanceof SequenceConflict)) return false;
+  const { status, detail } = error.failure;
+  return status === 409 && /already exists/i.test(detail);
 }
 
 /** Whether the server refuses the copy of an operation because the operation is done. */

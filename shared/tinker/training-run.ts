@@ -3,6 +3,7 @@ import { markHandled } from '../base/task-scope.js';
 import { carryLoss, withoutLoss, type Carrier } from '../rl/carried-loss.js';
 import { losses, type LossName } from '../rl/losses.js';
 import { GetInfoRequest, ModelInfo, UnloadModelRequest, UntypedFuture } from './api.js';
+import { untilListed } from './checkpoint-list.js';
 import { combineResults, groupByLength, splitData } from './chunks.js';
 import { BadAnswer } from './errors.js';
 import type { TinkerHttp } from './http.js';
@@ -11,7 +12,7 @@ import * as operations from './operations.js';
 import { SubmissionQueue, type SequencedOperation } from './submission-queue.js';
 import { retrieve } from './future.js';
 import { unloadModelType } from './result-types.js';
-import { checkName } from './tinker-path.js';
+import { checkName, type TinkerPath } from './tinker-path.js';
 import type { AdamParams } from '../rl/adam-params.js';
 import { checkData, type Datum } from '../rl/datum.js';
 import type { ForwardBackwardResult } from './types.js';
@@ -92,12 +93,13 @@ export class TrainingRun {
    * @throws {PermanentError} if the name could leave a directory, or holds sampler weights.
    */
   saveState(name: string): Promise<string> {
-    return this.#inTurn(() => this.#save(name, operations.saveState));
+    return this.#inTurn(() => this.#save(name, operations.saveState, 'weights'));
   }
 
   /** Saves only the adapter, for sampling or download; otherwise like `saveState`. */
   saveWeightsForSampler(name: string): Promise<string> {
-    return this.#inTurn(() => this.#save(name, operations.saveWeightsForSampler));
+    const save = operations.saveWeightsForSampler;
+    return this.#inTurn(() => this.#save(name, save, 'sampler_weights'));
   }
 
   /**
@@ -239,9 +241,18 @@ export class TrainingRun {
 
   async #save(
     name: string,
-    save: (modelId: string, name: string) => SequencedOperation<string>,
+    save: (
+      modelId: string,
+      name: string,
+      whenMade?: () => Promise<string>,
+    ) => SequencedOperation<string>,
+    kind?: TinkerPath['kind'],
   ): Promise<string> {
-    const operation = save(this.modelId, checkName(name));
+    const whenMade = () =>
+      untilListed(this.http, `tinker://${this.modelId}/${kind}/${name}`, this.signal);
+    // A name that was used before may exist without the save in question.
+    const isSure = kind !== undefined && !this.#names.has(name);
+    const operation = save(this.modelId, checkName(name), isSure ? whenMade : undefined);
     const holds = this.#names.get(name) ?? operation.name;
     if (holds !== operation.name) {
       // TuFT stores both kinds in one directory, where one overwrites the other.

@@ -4,9 +4,12 @@ import {
   callsText,
   optionalCalls,
   probeAdapters,
+  probePromptLogprobs,
   promptLogprobs,
 } from '../../../shared/tinker/capability-probe.js';
 import { AdapterOutOfReach, Unavailable } from '../../../shared/tinker/errors.js';
+import { markHandled } from '../../../shared/base/task-scope.js';
+import { never } from '../../support/waiting.js';
 import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 
 const detail = (status: number, text: string): Reply => ({ status, json: { detail: text } });
@@ -102,6 +105,34 @@ describe('the probe of prompt logprobs', () => {
       assert.deepEqual([prompt_logprobs, num_samples, max_tokens], [true, 1, 1]);
     });
   }
+
+  /** The question at a server that never answers the opening of a sampler. */
+  async function unopened(caller: AbortSignal, limitMs?: number) {
+    const server = await ScriptedServer.start();
+    server.script('POST create_sampling_session', 'hang');
+    const { client } = await connectTo(server);
+    const open = async () =>
+      client.sampler(await client.createSamplingSession('tinker://run-1/sampler_weights/v-1'));
+    return { server, client, asked: markHandled(probePromptLogprobs(open, caller, limitMs)) };
+  }
+
+  it('prompt logprobs are unknown if no sampler opens in time, also if that fails later', async () => {
+    const { server, client, asked } = await unopened(never, 20);
+    await using _server = server;
+    await using _client = client; // the opening fails at its end
+    const { known, reason } = await asked;
+    assert.equal(known, 'unknown');
+    assert.match(reason!, /timeout/);
+  });
+
+  it('the question for prompt logprobs ends with its caller while a sampler opens', async () => {
+    const caller = new AbortController();
+    const { server, client, asked } = await unopened(caller.signal);
+    await using _server = server;
+    await using _client = client;
+    caller.abort(new Error('no longer wanted'));
+    await assert.rejects(asked, /no longer wanted/);
+  });
 
   it('a server that lists prompt logprobs is believed, since the question may load a model', async () => {
     await using server = await ScriptedServer.start();

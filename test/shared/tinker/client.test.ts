@@ -50,6 +50,27 @@ describe('creating models', () => {
     assert.deepEqual(strict.seqIds, [1]);
   });
 
+  it('the client gives an adapter back if the state cannot be restored, and says why', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    for (const unloading of [
+      { json: { request_id: 'unloaded' } },
+      { status: 404, json: { detail: 'Not Found' } },
+    ]) {
+      server.script('POST load_weights', { status: 404, json: { detail: 'Checkpoint not found' } });
+      server.script('POST unload_model', unloading);
+      await assert.rejects(
+        client.restoreLoraModel({ ...model, statePath: state }),
+        (error) => error instanceof BadRequest && /Checkpoint not found/.test(error.message),
+      );
+    }
+    assert.deepEqual(strict.done, []);
+    const unloaded = server.sent('unload_model').map(({ json }) => json['model_id']);
+    assert.deepEqual(unloaded, ['run-1', 'run-1']);
+  });
+
   it('the client soon stops repeating an internal error, as of a model that cannot be created', async () => {
     await using server = await ScriptedServer.start();
     const detail = 'Failed to create model: unsupported architecture';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { describe, it, mock } from 'node:test';
+import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 import { encodeForwardBackwardResult } from '../../../shared/tinker/codec.js';
 import {
   AccessRefused,
@@ -7,9 +7,15 @@ import {
   BadRequest,
   RunLost,
   SequenceConflict,
+  StillPending,
   Unavailable,
 } from '../../../shared/tinker/errors.js';
+import { pollTimeoutMs, retrieve } from '../../../shared/tinker/future.js';
+import { TinkerHttp } from '../../../shared/tinker/http.js';
+import { optimStepType } from '../../../shared/tinker/result-types.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
+import { silent } from '../../support/log.js';
+import { never } from '../../support/waiting.js';
 import { connectTo, ScriptedServer, type FakeTime, type Reply } from './scripted-server.js';
 import { adam, datum, StrictRun } from './strict-run.js';
 
@@ -78,6 +84,7 @@ describe('polling a future', () => {
       Unavailable,
       /out of memory/,
     ],
+    ['a 501, which names no such call', detail(501, 'Not Implemented'), BadRequest, /Not Impl/],
     ['any other 422', detail(422, 'Future failed: no such loss'), BadRequest, /no such loss/],
     ['a 418', detail(418, 'teapot'), BadRequest, /teapot/],
     ['null, which a spoiled future of TuFT holds', { json: null }, BadAnswer, /null/],
@@ -111,6 +118,21 @@ describe('polling a future', () => {
     const waited = waits.reduce((sum, ms) => sum + ms, 0);
     assert.equal(scene.time.slept.length - waits.length, 300, '50 ms after each pending answer');
     assert(waited > 250_000 && waited <= 300_000, `waited ${waited} ms`);
+  });
+
+  it('polling goes on for as long as SkyRL ends each poll by its 408', async () => {
+    const held = Array.from({ length: 40 }, () => detail(408, 'Timeout waiting for result'));
+    await using scene = await setUp(...held, stepped);
+    assert.deepEqual(await scene.run.optimStep(adam), { 'norm:max': 2 });
+    assert.equal(scene.server.sent('retrieve_future').length - 1, 41);
+  });
+
+  it('polling gives up after five minutes of cut connections', async () => {
+    await using scene = await setUp('cut');
+    await assert.rejects(
+      scene.run.optimStep(adam),
+      (error) => error instanceof Unavailable && !(error instanceof StillPending),
+    );
   });
 
   it('polling waits as long as Retry-After says', async () => {
@@ -163,6 +185,48 @@ describe('polling a future', () => {
     while (scene.server.sent('retrieve_future').length < 2) await new Promise(setImmediate);
     await scene.close();
     await assert.rejects(metrics, /client is closed/);
+  });
+});
+
+describe('polls that a server holds for longer than we wait', () => {
+  const future = { operation: 'optim_step', requestId: 'slow', type: optimStepType };
+
+  /** A server that is silent for some polls, each of which lasts for as long as its limit. */
+  function silentFor(polls: number) {
+    let now = 0;
+    let asked = 0;
+    const http = new TinkerHttp({
+      ...{ baseUrl: 'http://tinker.example', apiKey: 'tml-test', log: silent },
+      now: () => now,
+      sleep: () => Promise.resolve(),
+      fetch: async (_url, init) => {
+        if (asked++ === polls) return Response.json({ metrics: { 'norm:max': 2 } });
+        now += pollTimeoutMs;
+        mock.timers.tick(pollTimeoutMs);
+        init!.signal!.throwIfAborted();
+        return Promise.reject(new Error('the poll has no limit'));
+      },
+    });
+    return { http, asked: () => asked };
+  }
+
+  beforeEach(() => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+  });
+  afterEach(() => {
+    mock.timers.reset();
+  });
+
+  it('such polls are repeated until there is a result', async () => {
+    const { http, asked } = silentFor(20);
+    assert.deepEqual(await retrieve(http, future, never), { 'norm:max': 2 });
+    assert.equal(asked(), 21);
+  });
+
+  it('such polls end at the deadline of the operation', async () => {
+    const { http, asked } = silentFor(Infinity);
+    await assert.rejects(retrieve(http, future, never, 10 * pollTimeoutMs), StillPending);
+    assert.equal(asked(), 11);
   });
 });
 

@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { decodeForwardBackwardRequest } from '../../../shared/tinker/codec.js';
-import { AdapterOutOfReach, BadRequest, RunLost } from '../../../shared/tinker/errors.js';
-import { connectTo, ScriptedServer } from './scripted-server.js';
+import {
+  AdapterOutOfReach,
+  BadRequest,
+  RunLost,
+  SequenceConflict,
+  Unavailable,
+} from '../../../shared/tinker/errors.js';
+import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 import { adam, datum, StrictRun } from './strict-run.js';
 
 const model = { baseModel: 'base', rank: 8 };
@@ -122,14 +128,23 @@ describe('servers of other manners', () => {
     assert.deepEqual(time.slept, [500]);
   });
 
-  it('the client warns once if the server has no call that deletes checkpoints', async () => {
-    const { server, client, lines } = await started();
-    await using _server = server;
-    await using _client = client;
-    await client.deleteCheckpoint(saved);
-    await client.deleteCheckpoint(saved);
-    assert.equal(lines.filter((line) => line.includes('deletes no checkpoints')).length, 1);
-  });
+  for (const [status, detail] of [
+    [404, 'Not Found'],
+    [405, 'Method Not Allowed'],
+    [501, 'Not Implemented'],
+  ] as const) {
+    it(`the client warns once if the server has no call that deletes checkpoints (${status})`, async () => {
+      const { server, client, time, lines } = await started();
+      await using _server = server;
+      await using _client = client;
+      const path = 'training_runs/run-1/checkpoints/sampler_weights/v-1';
+      server.script(`DELETE ${path}`, { status, json: { detail } });
+      await client.deleteCheckpoint(saved);
+      await client.deleteCheckpoint(saved);
+      assert.equal(lines.filter((line) => line.includes('deletes no checkpoints')).length, 1);
+      assert.deepEqual(time.slept, [], 'it is not asked again');
+    });
+  }
 
   it('a temperature of 1 is not sent, since SkyRL refuses the setting, and another one is', async () => {
     const { server, strict, client } = await started();
@@ -145,5 +160,68 @@ describe('servers of other manners', () => {
       sent.map(({ config }) => config),
       [{}, { temperature: 0.5 }],
     );
+  });
+});
+
+describe('a save that SkyRL refuses because the name exists', () => {
+  const state = 'tinker://run-1/weights/a';
+  const exists: Reply = {
+    status: 409,
+    json: { detail: "Checkpoint 'a' already exists for model 'run-1'" },
+  };
+  const listing = (...paths: string[]): Reply => ({
+    json: {
+      checkpoints: paths.map((tinker_path) => ({
+        checkpoint_id: 'a',
+        checkpoint_type: 'training',
+        tinker_path,
+      })),
+    },
+  });
+
+  /** A run whose saves get these replies, and the lists of its checkpoints those. */
+  async function saving(saves: [Reply, ...Reply[]], lists: [Reply, ...Reply[]]) {
+    const scene = await started();
+    const run = await scene.strict.create(scene.client);
+    scene.server.script('POST save_weights', ...saves);
+    scene.server.script('GET training_runs/run-1/checkpoints', ...lists);
+    return { ...scene, run };
+  }
+
+  it('a copy is that save, which is done once the server lists it, and the run goes on', async () => {
+    const scene = await saving(['cut', exists], [listing(), listing(), listing(state)]);
+    await using _server = scene.server;
+    await using _client = scene.client;
+    const saved = scene.run.saveState('a');
+    scene.strict.nextSeqId = 2;
+    const stepped = scene.run.optimStep(adam);
+    assert.equal(await saved, state);
+    await stepped;
+    assert.deepEqual(scene.strict.seqIds, [1, 1, 2]);
+    assert.equal(scene.server.sent('training_runs/run-1/checkpoints').length, 3);
+  });
+
+  it('a copy of a save that is never listed fails', async () => {
+    const scene = await saving(['cut', exists], [listing('tinker://run-1/sampler_weights/a')]);
+    await using _server = scene.server;
+    await using _client = scene.client;
+    await assert.rejects(scene.run.saveState('a'), Unavailable);
+  });
+
+  it('a first try is refused', async () => {
+    const scene = await saving([exists], [listing(state)]);
+    await using _server = scene.server;
+    await using _client = scene.client;
+    await assert.rejects(scene.run.saveState('a'), SequenceConflict);
+  });
+
+  it('a copy is refused if the run has saved under this name before', async () => {
+    const accepted: Reply = { json: { request_id: 'first' } };
+    const scene = await saving([accepted, 'cut', exists], [listing(state)]);
+    await using _server = scene.server;
+    await using _client = scene.client;
+    scene.server.script('POST retrieve_future', { json: { path: state } });
+    assert.equal(await scene.run.saveState('a'), state);
+    await assert.rejects(scene.run.saveState('a'), SequenceConflict);
   });
 });
