@@ -86,8 +86,9 @@ export async function pollUntil<T>(
     } catch (caught) {
       if (!(caught instanceof NoAnswer)) throw caught;
       if (caught.isRefused) throw new RunLost(caught.failure, { cause: caught });
-      // Connected and silent for as long as that: the server holds the poll.
-      if (caught.isTimeout) await waitLonger(caught.failure.url);
+      // The server holds the poll, if it answers other questions.
+      const isHeld = caught.isTimeout && (await isAlive(http, signal));
+      if (isHeld) await waitLonger(caught.failure.url);
       else await retryBudget.wait(caught.failure, undefined, signal, caught);
       continue;
     }
@@ -102,6 +103,20 @@ export async function pollUntil<T>(
     }
   }
 }
+
+/** Whether the server answers at all, with whatever. */
+async function isAlive(http: TinkerHttp, signal: AbortSignal): Promise<boolean> {
+  const question = { operation: 'healthz', path: '/api/v1/healthz', method: 'GET' } as const;
+  try {
+    await http.send({ ...question, timeoutMs: aliveMs }, signal);
+    return true;
+  } catch (caught) {
+    if (caught instanceof NoAnswer) return false;
+    throw caught;
+  }
+}
+
+const aliveMs = 10_000;
 
 /**
  * Above the 120 s that TuFT holds a poll, so that its "try again" arrives before our timeout. Below the limits of SkyRL

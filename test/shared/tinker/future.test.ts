@@ -191,15 +191,24 @@ describe('polling a future', () => {
 describe('polls that a server holds for longer than we wait', () => {
   const future = { operation: 'optim_step', requestId: 'slow', type: optimStepType };
 
-  /** A server that is silent for some polls, each of which lasts for as long as its limit. */
-  function silentFor(polls: number) {
+  /**
+   * A server that is silent for some polls, each of which lasts for as long as its limit.
+   *
+   * @param isAlive whether it answers other questions meanwhile.
+   */
+  function silentFor(polls: number, isAlive = true) {
     let now = 0;
     let asked = 0;
     const http = new TinkerHttp({
       ...{ baseUrl: 'http://tinker.example', apiKey: 'tml-test', log: silent },
       now: () => now,
       sleep: () => Promise.resolve(),
-      fetch: async (_url, init) => {
+      fetch: async (url, init) => {
+        if (String(url).endsWith('/healthz')) {
+          if (isAlive) return Response.json({ status: 'ready' });
+          mock.timers.tick(pollTimeoutMs);
+          init!.signal!.throwIfAborted();
+        }
         if (asked++ === polls) return Response.json({ metrics: { 'norm:max': 2 } });
         now += pollTimeoutMs;
         mock.timers.tick(pollTimeoutMs);
@@ -221,6 +230,15 @@ describe('polls that a server holds for longer than we wait', () => {
     const { http, asked } = silentFor(20);
     assert.deepEqual(await retrieve(http, future, never), { 'norm:max': 2 });
     assert.equal(asked(), 21);
+  });
+
+  it('a server that answers nothing is given up after five minutes', async () => {
+    const { http, asked } = silentFor(20, false);
+    await assert.rejects(
+      retrieve(http, future, never),
+      (error) => error instanceof Unavailable && !(error instanceof StillPending),
+    );
+    assert(asked() <= 3, String(asked()));
   });
 
   it('such polls end at the deadline of the operation', async () => {
