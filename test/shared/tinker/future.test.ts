@@ -204,7 +204,7 @@ describe('polls that a server holds for longer than we wait', () => {
       now: () => now,
       sleep: () => Promise.resolve(),
       fetch: async (url, init) => {
-        if (String(url).endsWith('/healthz')) {
+        if (new Request(url).url.endsWith('/healthz')) {
           if (isAlive) return Response.json({ status: 'ready' });
           mock.timers.tick(pollTimeoutMs);
           init!.signal!.throwIfAborted();
