@@ -99,7 +99,7 @@ export function sessionRoutes(
       method: 'GET',
       path: '/api/v1/sessions/:id',
       handle({ params: [id] }) {
-        const { trainingRuns, samplers, about } = sessions.find(id!);
+        const { trainingRuns, samplers, about } = sessions.peek(id!);
         return jsonReply(200, {
           training_run_ids: trainingRuns,
           sampler_ids: [...samplers],

@@ -49,13 +49,13 @@ export class Sessions {
 
   /** Returns a session and records activity. @throws {ApiError} 404 */
   get(id: string): Session {
-    const session = this.find(id);
+    const session = this.peek(id);
     session.lastSeenAt = this.now();
     return session;
   }
 
   /** Returns a session for others to read, which does not keep it from ending. @throws {ApiError} 404 */
-  find(id: string): Session {
+  peek(id: string): Session {
     const session = this.#sessions.get(id);
     if (session === undefined) {
       throw notFound(

@@ -5,8 +5,12 @@ import { encodeAdapter } from '../../shared/model/lora.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
 import { linearModules } from '../../shared/model/parameters.js';
 import { AdapterFolder, type AdapterFiles } from './adapter-folder.js';
-import { requireOneEngine } from './replica.js';
-import { type AdapterServer, type EngineNeed, unfit } from '../../shared/engine/adapter-server.js';
+import {
+  type AdapterServer,
+  type EngineNeed,
+  requireOneEngine,
+  unfit,
+} from '../../shared/engine/adapter-server.js';
 import { serverOf } from '../../shared/engine/dialects.js';
 import { EngineDown, EngineRefusal } from '../../shared/engine/engine-http.js';
 import { unknownIn } from '../../shared/engine/engine-metrics.js';

@@ -186,10 +186,8 @@ export class ReplicaEngine implements Engine {
       for (;;) {
         await sleep(this.#checkEveryMs, undefined, { signal: ending });
         await replica.check(ending).catch((error: unknown) => {
-          // It cannot serve the run as it is now, but others do.
-          const others = this.#replicas.filter((other) => other !== replica && other.isUp);
-          if (ending.aborted || others.length === 0) throw error;
-          replica.refuse(error);
+          if (ending.aborted || this.#replicas.length === 1) throw error;
+          replica.refuse(error); // it cannot serve the run as it is now, but others may
         });
         this.#report();
       }

@@ -7,10 +7,10 @@ import {
   type EngineNeed,
   isFault,
   type NamedAdapter,
+  requireOneEngine,
   unfit,
 } from '../../shared/engine/adapter-server.js';
 import { EngineDown } from '../../shared/engine/engine-http.js';
-import type { EngineMetrics } from '../../shared/engine/engine-metrics.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Draw, ProveServer } from './engine.js';
@@ -45,23 +45,6 @@ interface ReplicaOptions extends Omit<StandingOptions, 'url' | 'refusedMs'> {
   /** Whether an adapter was loaded by this process. */
   readonly isOwn: (name: string) => boolean;
   readonly closing: AbortSignal;
-}
-
-/**
- * With data parallelism each call goes to any of a server's engines, so a canary that one has reproduced says nothing of the others.
- *
- * @throws {UserError} if the server shows that it has several engines.
- */
-export function requireOneEngine(
-  { product, url }: AdapterServer,
-  metrics: EngineMetrics | undefined,
-): void {
-  const parts = metrics?.parts ?? 1;
-  if (parts === 1) return;
-  throw unfit(`${product} at ${url}`, [
-    `it has ${parts} engines behind one address (data parallelism), and a canary proves only the one that answers it: ` +
-      `start ${parts} servers instead, and name each by --engine-url`,
-  ]);
 }
 
 /** A busy server may miss one check. */

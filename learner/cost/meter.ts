@@ -70,7 +70,7 @@ export class Meter {
           })
           .filter(([, tokens]) => tokens > 0),
       ),
-      // A checkpoint without a step after it has counted what the newest step lost.
+      // What is lost is added to the count of the newest step: the checkpoint's may include it already.
       undone: Math.max(
         ours.undone,
         theirs.undone,

@@ -14,8 +14,8 @@ const groupOutcomes = new Counter({
 });
 
 /** Not the same as all good or all bad: shaping gives wrong answers different rewards. */
-const uniformGroups = new Counter({
-  name: 'rl_groups_uniform_total',
+const zeroVarianceGroups = new Counter({
+  name: 'rl_zero_variance_groups_total',
   help: 'Scored groups whose rewards are all equal, which teach nothing.',
 });
 
@@ -211,7 +211,7 @@ export class GroupStats {
       if (kind === 'mixed') share.mixed += 1;
     }
     groupOutcomes.inc({ kind });
-    if (isUniform(scores.map(({ exactReward }) => exactReward))) uniformGroups.inc();
+    if (isUniform(scores.map(({ exactReward }) => exactReward))) zeroVarianceGroups.inc();
   }
 }
 

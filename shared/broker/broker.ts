@@ -15,30 +15,22 @@ import {
 } from './backlog.js';
 import { followConnection } from './connection-watch.js';
 import { DeadLetters } from './dead-letters.js';
-import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
-import { repairEveryMs, QueueRepair, skipHiddenNumbers } from './queue-repair.js';
 import { isWithoutJetStream } from './failures.js';
 import { KeyValue } from './key-value.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
-import { ask, askFor, type Link } from './link.js';
+import { ask, askFor, isConnected, type Link } from './link.js';
 import { nameToken, runConfigKey, type RunNames, type Source } from './names.js';
 import { ObjectBucket } from './object-bucket.js';
 import { pollsOf, Passage } from './passage.js';
 import { PolicyStore } from './policy-store.js';
-import { uploadChunkBytes, Uploads } from './uploads.js';
+import { Uploads } from './uploads.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
 import { TicketQueue } from './ticket-queue.js';
-import {
-  consumerSettings,
-  countsDeliveries,
-  type RunLimits,
-  streamSettings,
-  streamsThatDelete,
-} from './run-layout.js';
+import type { RunLimits } from './run-layout.js';
+import { RunStreams } from './run-streams.js';
 import { deleteStored, type StoredSize, storedSize } from './stored-run.js';
-import { Sweep, sweepEveryMs } from './sweep.js';
 import { lastSequence } from './tail.js';
 
 /** One process's connection to the streams, buckets and consumers of its run in NATS. Created by `connectBroker`. */
@@ -56,16 +48,7 @@ export class Broker implements AsyncDisposable {
   readonly uploads: Uploads;
 
   readonly #config: KeyValue;
-  readonly #ackWaitMs: Partial<Readonly<Record<Source, number>>>;
-  readonly #queueRepair: QueueRepair;
-  readonly #sweep: Sweep;
-  #repairs: NodeJS.Timeout | undefined;
-  #sweeps: NodeJS.Timeout | undefined;
-  #isSweeping = false;
-  #restoring = Promise.resolve();
-  #limits: RunLimits | undefined; // once the run is prepared
-  #restore: (() => Promise<void>) | undefined; // what this process keeps there
-  #restorations = 0;
+  readonly #streams: RunStreams;
 
   /** @param actor the actor's name, if this connection is an actor's. */
   constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>, actor?: string) {
@@ -84,11 +67,9 @@ export class Broker implements AsyncDisposable {
       actor === undefined ? undefined : nameToken(actor),
     );
     this.tickets = new TicketQueue(link, this);
-    this.#ackWaitMs = ackWaitMs;
-    this.#queueRepair = new QueueRepair(link, (source) => this.resetConsumer(source));
-    this.#sweep = new Sweep(link, this.bodies);
+    this.#streams = new RunStreams(link, this.bodies, ackWaitMs);
     followConnection(link, () => {
-      this.#restoreRun();
+      this.#streams.restore();
     });
   }
 
@@ -98,12 +79,12 @@ export class Broker implements AsyncDisposable {
 
   /** Whether the connection is up now; after an outage it reconnects by itself. */
   get isConnected(): boolean {
-    return !this.link.outages.isDown && !this.link.connection.isClosed();
+    return isConnected(this.link);
   }
 
   /** How often the run was restored after a reconnect, since the server may have lost data. */
   get restorations(): number {
-    return this.#restorations;
+    return this.#streams.restorations;
   }
 
   /** Whether the server offers JetStream; undefined if it does not answer. */
@@ -128,18 +109,8 @@ export class Broker implements AsyncDisposable {
    *
    * @throws {UserError} if the server cannot give a setting that was asked for.
    */
-  async ensureRun(limits: RunLimits): Promise<void> {
-    this.#limits = limits;
-    this.#restore = () => this.ensureRun(limits);
-    const streams = streamSettings(this.names, limits, uploadChunkBytes(this.link));
-    // Sequentially: nats-server 2.9.10 has panicked in its API while a run was being set up.
-    for (const settings of streams) await ensureStream(this.link, settings);
-    const { emptied, kept } = streamsThatDelete(this.names);
-    for (const stream of emptied) await skipHiddenNumbers(this.link, stream, false);
-    for (const stream of kept) await skipHiddenNumbers(this.link, stream, true);
-    for (const source of sources) await this.#ensureConsumer(source, limits);
-    this.#repairs ??= setInterval(() => void this.#repairQueues(), repairEveryMs).unref();
-    this.#sweeps ??= setInterval(() => void this.#sweepOnce(), sweepEveryMs).unref();
+  ensureRun(limits: RunLimits): Promise<void> {
+    return this.#streams.ensure(limits);
   }
 
   /**
@@ -179,7 +150,7 @@ export class Broker implements AsyncDisposable {
     signal: AbortSignal,
     timing?: LeaseTiming,
   ): Promise<Leadership> {
-    await this.#ensureLedger(limits);
+    await this.#streams.ensureLedger(limits);
     const leadership = await this.ledger.lead(holder, signal, timing);
     try {
       await this.ensureRun(limits);
@@ -195,13 +166,8 @@ export class Broker implements AsyncDisposable {
    * Deletes and recreates a durable consumer, so that everything unacknowledged is redelivered at once. The
    * learner resets its consumers of scored groups before it consumes.
    */
-  async resetConsumer(source: Source): Promise<void> {
-    if (this.#limits === undefined) throw new Error('resetConsumer before ensureRun');
-    const { stream, durable } = this.names.consumer(source);
-    await askFor(this.link, `delete consumer ${durable}`, () =>
-      this.link.jsm.consumers.delete(stream, durable),
-    );
-    await this.#ensureConsumer(source, this.#limits);
+  resetConsumer(source: Source): Promise<void> {
+    return this.#streams.resetConsumer(source);
   }
 
   /** Deletes every message of a queue, including those being processed. */
@@ -266,15 +232,13 @@ export class Broker implements AsyncDisposable {
 
   /** Deletes everything that the server stores for this run; needs the rights of an operator. */
   async deleteRun(): Promise<void> {
-    this.#limits = undefined;
-    this.#restore = undefined;
-    this.#stopTimers();
+    this.#streams.forget();
     await deleteStored(this.link);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     const { connection, log } = this.link;
-    this.#stopTimers();
+    this.#streams.forget();
     if (connection.isClosed()) return;
     try {
       // Sends buffered messages, if there is a server to send them to.
@@ -291,64 +255,7 @@ export class Broker implements AsyncDisposable {
     const config = await this.#config.get(GroupSizes, runConfigKey);
     return largestGroupBytes(config?.value ?? nothingSampled);
   }
-
-  /** Creates the stream of the ledger, which has the leader's lease, unless it is there. */
-  async #ensureLedger(limits: RunLimits): Promise<void> {
-    this.#restore = () => this.#ensureLedger(limits);
-    const name = `KV_${this.names.buckets.ledger}`;
-    const settings = streamSettings(this.names, limits).find((stream) => stream.name === name)!;
-    await ensureStream(this.link, settings, { onlyCreates: true });
-    await skipHiddenNumbers(this.link, name, true);
-  }
-
-  async #ensureConsumer(source: Source, limits: RunLimits): Promise<void> {
-    const settings = consumerSettings(this.names, source, limits, this.#ackWaitMs[source]);
-    await ensureConsumer(this.link, this.names.consumer(source).stream, settings);
-  }
-
-  async #repairQueues(): Promise<void> {
-    if (!this.isConnected) return;
-    try {
-      await this.#queueRepair.poll();
-    } catch (caught) {
-      this.link.log.debug({ reason: errorText(caught) }, 'queue repair failed');
-    }
-  }
-
-  async #sweepOnce(): Promise<void> {
-    if (!this.isConnected || this.#isSweeping) return; // the last one may wait for a server that hangs
-    this.#isSweeping = true;
-    try {
-      await this.#sweep.run();
-    } catch (caught) {
-      this.link.log.warn({ reason: errorText(caught) }, 'sweep of message bodies failed');
-    } finally {
-      this.#isSweeping = false;
-    }
-  }
-
-  #stopTimers(): void {
-    clearInterval(this.#repairs);
-    clearInterval(this.#sweeps);
-    this.#repairs = undefined;
-    this.#sweeps = undefined;
-  }
-
-  /** One after another: nats-server 2.9.10 has panicked in its API while a run was being set up twice. */
-  #restoreRun(): void {
-    this.#restoring = this.#restoring.then(async () => {
-      if (this.#restore === undefined) return;
-      try {
-        await this.#restore();
-        this.#restorations += 1;
-      } catch (caught) {
-        this.link.log.error({ reason: errorText(caught) }, 'run not restored');
-      }
-    });
-  }
 }
 
 /** Used until the run has a configuration. */
 const nothingSampled = { groupSize: 0, sampling: { maxTokens: 0 } };
-
-const sources = Object.keys(countsDeliveries) as Source[];

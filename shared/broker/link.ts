@@ -16,6 +16,14 @@ export interface Link {
   readonly signal: AbortSignal;
 }
 
+/** Whether the connection is up now; after an outage it reconnects by itself. */
+export function isConnected({
+  outages,
+  connection,
+}: Pick<Link, 'outages' | 'connection'>): boolean {
+  return !outages.isDown && !connection.isClosed();
+}
+
 /** Sends a request to the server, retrying while it is unreachable. */
 export function ask<T>(link: Link, what: string, question: () => Promise<T>): Promise<T> {
   const { log, signal, outages } = link;

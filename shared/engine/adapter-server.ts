@@ -113,6 +113,23 @@ export function unfit(engine: string, problems: readonly string[], cause?: unkno
   return new UserError(`the ${engine} cannot serve this run:\n${list}`, { cause });
 }
 
+/**
+ * With data parallelism each call goes to any of a server's engines, so a canary that one has reproduced says nothing of the others.
+ *
+ * @throws {UserError} if the server shows that it has several engines.
+ */
+export function requireOneEngine(
+  { product, url }: AdapterServer,
+  metrics: EngineMetrics | undefined,
+): void {
+  const parts = metrics?.parts ?? 1;
+  if (parts === 1) return;
+  throw unfit(`${product} at ${url}`, [
+    `it has ${parts} engines behind one address (data parallelism), and a canary proves only the one that answers it: ` +
+      `start ${parts} servers instead, and name each by --engine-url`,
+  ]);
+}
+
 /** Whether what failed for one version at a server would fail there again: every call for that version would, and at once. */
 export function isFault(error: unknown): boolean {
   return !(error instanceof EngineDown || error instanceof NotServed);

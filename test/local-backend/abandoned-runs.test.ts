@@ -78,7 +78,7 @@ describe('a session', () => {
     }
     for (let minute = 1; minute < 10; minute++) {
       now += inactivityMs / 10;
-      assert.equal(sessions.find(id).id, id); // to read it is no activity
+      assert.equal(sessions.peek(id).id, id); // to read it is no activity
       assert.deepEqual(sessions.endInactive(), []);
     }
     now += inactivityMs / 10;

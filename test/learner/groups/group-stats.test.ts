@@ -135,7 +135,7 @@ describe("the statistics of a step's groups", () => {
 
   it('a group whose answers are all wrong is uniform only if their rewards are equal', async () => {
     const uniform = async () => {
-      const { values } = await register.getSingleMetric('rl_groups_uniform_total')!.get();
+      const { values } = await register.getSingleMetric('rl_zero_variance_groups_total')!.get();
       return values[0]!.value;
     };
     const groupStats = new GroupStats();
