@@ -154,7 +154,7 @@ async function connect(
   const [ended, givenUp] = [new AbortController(), new AbortController()];
   const giveUpSoon = async () => {
     await pause(stoppedPatienceMs, ended.signal);
-    if (!ended.signal.aborted) givenUp.abort(stop.reason);
+    givenUp.abort(stop.reason);
   };
   using _stopping = addAbortListener(stop, () => void giveUpSoon().catch(() => undefined));
   try {

@@ -270,6 +270,22 @@ describe('a server that comes back', () => {
     assert.deepEqual(outages, ['down', 'back']);
   });
 
+  it('ends what a proof has left over, which would say later that the server is down', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openReplica(twin);
+    const { wanted, generate, check } = opened;
+    await twin.stop();
+    await assert.rejects(generate(), /ECONNREFUSED/);
+    await twin.start();
+    let left: AbortSignal | undefined;
+    wanted[0]!.prove = (_draw, ending) => {
+      left = ending;
+      return Promise.resolve();
+    };
+    await check();
+    assert.equal(left?.aborted, true);
+  });
+
   it('is not used if it has several engines now', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openReplica(twin);
