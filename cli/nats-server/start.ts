@@ -30,6 +30,10 @@ interface ServerConfig {
 /**
  * The text of nats-server's configuration: loopback only, by default with ports that the system chooses,
  * so that no other process can take them first, and JetStream in the run's own folder.
+ *
+ * By default JetStream would accept only three quarters of what is free on the disk when the server starts, and count
+ * what it has stored before as well. A server that starts on a nearly full disk would then refuse every write for good,
+ * however much room there is later. A disk that is really full is noticed by the failing write (DiskWatch).
  */
 function serverConfigText(config: ServerConfig): string {
   const { run, storeFolder, portsFolder, users, certificate, port = -1 } = config;
@@ -40,6 +44,7 @@ http: "127.0.0.1:-1"
 ports_file_dir: ${JSON.stringify(portsFolder)}
 jetstream {
   store_dir: ${JSON.stringify(storeFolder)}
+  max_file_store: 1TB
 }
 ${accountsBlock(accountsText(run, users))}${certificate === undefined ? '' : tlsText(certificate)}`;
 }

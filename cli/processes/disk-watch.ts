@@ -8,9 +8,9 @@ const everyMs = 1_000;
 
 /**
  * Bytes that must fit for the disk to count as having room; more after it was full, so that the state does not
- * change every second.
+ * change every second. With less, a write of nats-server may fail, which reports nothing.
  */
-const probeBytes = { usually: 64 * 1024, afterwards: 1024 * 1024 };
+const probeBytes = { usually: 1024 * 1024, afterwards: 2 * 1024 * 1024 };
 
 interface DiskWatchOptions {
   readonly folder: string;

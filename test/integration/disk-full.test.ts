@@ -194,15 +194,13 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
     });
     using _disk = disk; // disposed of first: a mounted folder cannot be removed
     await up.trainsOn();
-    disk.fill();
-    await up.says(/the disk is full: .*continues by itself/);
+    await disk.keepFullUntil(up.says(/the disk is full: .*continues by itself/));
     disk.clear();
     await up.says(/the disk has room again, the run continues/);
     await up.trainsOn();
     assert.doesNotMatch(up.out + up.err, /without JetStream|of 5\)/);
 
-    disk.fill();
-    await up.says(/the disk is full[^]*the disk is full/);
+    await disk.keepFullUntil(up.says(/the disk is full[^]*the disk is full/));
     up.child.kill('SIGTERM');
     assert.equal(await up.ended(), 143);
     await until(() => up.processes().length === 0); // killed processes disappear a moment later

@@ -34,6 +34,19 @@ export class SmallDisk implements Disposable {
     }
   }
 
+  /** Keeps the disk full, whatever its users delete, until `seen` is settled. */
+  async keepFullUntil(seen: Promise<void>): Promise<void> {
+    const filling = setInterval(() => {
+      this.fill();
+    }, 50);
+    try {
+      this.fill();
+      await seen;
+    } finally {
+      clearInterval(filling);
+    }
+  }
+
   /** Frees the space. */
   clear(): void {
     rmSync(this.#filler);

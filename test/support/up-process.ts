@@ -52,13 +52,8 @@ export class UpProcess implements AsyncDisposable {
   }
 
   /** Waits until its output matches `pattern`. */
-  async says(pattern: RegExp): Promise<void> {
-    while (!pattern.test(this.out + this.err)) {
-      if (this.child.exitCode !== null) {
-        throw new Error(`it ended before it said ${String(pattern)}:\n${this.out}\n${this.err}`);
-      }
-      await sleep(50);
-    }
+  says(pattern: RegExp): Promise<void> {
+    return this.#until(() => pattern.test(this.out + this.err), `said ${String(pattern)}`);
   }
 
   /** Waits for two more steps than it has printed. */
@@ -66,8 +61,18 @@ export class UpProcess implements AsyncDisposable {
     const newest = (): number =>
       Math.max(0, ...[...(this.out + this.err).matchAll(/step (\d+)/g)].map(([, n]) => Number(n)));
     const goal = newest() + 2;
-    while (newest() < goal) {
-      if (this.child.exitCode !== null) throw new Error(`it ended:\n${this.out}\n${this.err}`);
+    await this.#until(() => newest() >= goal, `made step ${goal}`);
+  }
+
+  /** Rejects with all of its output if it ends before, or after three minutes. */
+  async #until(condition: () => boolean, what: string): Promise<void> {
+    const deadline = performance.now() + 180_000;
+    while (!condition()) {
+      const hasEnded = this.child.exitCode !== null;
+      if (hasEnded || performance.now() > deadline) {
+        const end = hasEnded ? 'ended before it' : 'has not, in three minutes,';
+        throw new Error(`it ${end} ${what}:\n${this.out}\n${this.err}`);
+      }
       await sleep(50);
     }
   }

@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { z } from 'zod';
 import { identitiesOf } from '../../../cli/nats-server/keys.js';
 import { ensureNatsServer } from '../../../cli/nats-server/ensure.js';
 import { findRunningNats } from '../../../cli/nats-server/running.js';
 import { startNats, type RunningNats } from '../../../cli/nats-server/start.js';
 import { UserError } from '../../../shared/base/errors.js';
+import { SmallDisk } from '../../support/small-disk.js';
 import { isRunning } from '../../support/processes.js';
 import { never } from '../../support/waiting.js';
 import { executable } from './fakes.js';
@@ -38,6 +40,31 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
     }
     await assert.rejects(fetch(nats.monitoringUrl));
     assert.match(await readFile(log, 'utf8'), /JetStream Shutdown/);
+  });
+
+  it('a nats-server that starts on a nearly full disk stores more once there is room', async (context) => {
+    using disk = SmallDisk.at(join(folder, 'disk'), 10_000_000);
+    if (disk === undefined) {
+      context.skip('needs the right to mount a file system');
+      return;
+    }
+    const kept = join(disk.folder, 'kept');
+    await writeFile(kept, Buffer.alloc(400_000));
+    disk.fill();
+    await rm(kept);
+    const { path } = await ensureNatsServer({ env: process.env, report: () => undefined });
+    const store = join(disk.folder, 'nats');
+    const nats = await startNats(path, store, log, { ...ours, deadlineMs: 20_000 });
+    try {
+      disk.clear();
+      const jetStream = await (await fetch(`${nats.monitoringUrl}/jsz`)).json();
+      const { config } = z
+        .object({ config: z.object({ max_storage: z.number() }) })
+        .parse(jetStream);
+      assert(config.max_storage > 10_000_000);
+    } finally {
+      await nats.process.stop(10_000, never);
+    }
   });
 
   it('no second nats-server is started on a store, and one that ends is waited for', async () => {
