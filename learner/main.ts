@@ -100,18 +100,20 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
       assertKnownToNats(settings.run, traces);
       const hasBegun = traces.inNats.length > 0;
       const copy = hasBegun ? await readConfig(configFile, settings.run) : undefined;
-      const config = await settleConfig(
-        new RunConfigStore(broker),
-        runConfig(settings, found),
-        copy,
-      );
-      await writeWhenRoom('config.json', { log, signal: stop }, () =>
-        writeFile(configFile, `${JSON.stringify(config, undefined, 2)}\n`),
-      );
-      missing = undefined;
+      const store = new RunConfigStore(broker);
+      const inNats = await store.get();
+      const config = settleConfig(runConfig(settings, found), inNats, copy);
+      const announce = async () => {
+        if (inNats === undefined) await store.put(config);
+        await writeWhenRoom('config.json', { log, signal: stop }, () =>
+          writeFile(configFile, `${JSON.stringify(config, undefined, 2)}\n`),
+        );
+        missing = undefined;
+      };
       return runSession({
         settings,
         config,
+        announce,
         dataset,
         difficulties: material.difficulties,
         supervised,

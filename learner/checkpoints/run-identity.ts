@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises';
 import { UserError } from '../../shared/base/errors.js';
-import type { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { RunConfig } from '../../shared/run/run-config.js';
 import { configDifferences, type LearnerConfig } from '../config.js';
@@ -30,23 +29,20 @@ export function chooseModel(
 }
 
 /**
- * Returns the configuration of the run: the stored one, else `ours`, which is then stored.
+ * Returns the configuration of the run: the stored one, else `ours`.
  *
- * @param copy the configuration in the run's folder, used if NATS has lost its own.
+ * @param inNats the configuration that all services read.
+ * @param copy the one in the run's folder, used if NATS has lost its own.
  * @throws {UserError} if the run was started with another configuration, which its weights depend on.
  */
-export async function settleConfig(
-  store: Pick<RunConfigStore, 'get' | 'put'>,
+export function settleConfig(
   ours: RunConfig,
+  inNats: RunConfig | undefined,
   copy?: RunConfig,
-): Promise<RunConfig> {
-  const inNats = await store.get();
+): RunConfig {
   const stored = inNats ?? copy ?? ours;
   const differences = configDifferences(stored, ours);
-  if (differences.length === 0) {
-    if (inNats === undefined) await store.put(stored);
-    return stored;
-  }
+  if (differences.length === 0) return stored;
   throw new UserError(
     [
       `run ${ours.run} exists with another configuration; choose another --run, or use its configuration:`,

@@ -49,6 +49,8 @@ import type { TicketIds } from '../../shared/wire/ticket-ids.js';
 export interface SessionOptions {
   readonly settings: LearnerConfig;
   readonly config: RunConfig;
+  /** Stores the configuration where the other services wait for it; from then on the run keeps it. */
+  readonly announce: () => Promise<void>;
   readonly dataset: Dataset;
   readonly difficulties: Difficulties | undefined; // to choose from, with --curriculum signal
   readonly supervised:

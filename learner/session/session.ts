@@ -182,6 +182,7 @@ async function openSession(options: SessionOptions) {
       'the backend lacks this loss: it is computed exactly by another, with one forward pass more',
     );
   }
+  await options.announce(); // not before the backend has accepted the run with its settings
   const unkeyed = opened.table?.nextOrder ?? 0; // tickets that may have been issued without a key
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();

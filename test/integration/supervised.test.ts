@@ -223,13 +223,14 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
 
     const flags = { ...onExamples, 'run-dir': join(ground.folder, 'next'), 'max-steps': 1 };
     const from = { from: statePath, 'from-run': 'first@10' };
-    const other = ground.learner({ ...flags, ...from, run: 'other', 'lora-rank': 8 });
-    assert.equal(await other.exitCode(), 2, other.errors + other.tail);
+    const refused = ground.learner({ ...flags, ...from, run: 'next', 'lora-rank': 8 });
+    assert.equal(await refused.exitCode(), 2, refused.errors + refused.tail);
     assert.match(
-      other.errors,
+      refused.errors,
       /--from first@10: the backend cannot load .* rank 8 of tiny .*lora_rank is 4/s,
     );
 
+    // The run had not begun, so its name is free for other settings.
     const next = ground.learner({ ...flags, ...from, run: 'next' });
     assert.equal(await next.exitCode(), 0, next.errors + next.tail);
     const [line, ...more] = (await readFile(join(flags['run-dir'], 'metrics.jsonl'), 'utf8'))

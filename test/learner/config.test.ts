@@ -252,35 +252,20 @@ describe('the stored configuration of a run', () => {
     assert.equal(RunConfig.parse(older).trainOn, 'rollouts');
   });
 
-  it('a run refuses settings other than those it started with', async () => {
-    let stored: RunConfig | undefined;
-    const store = {
-      get: () => Promise.resolve(stored),
-      put: (config: RunConfig) => {
-        stored = config;
-        return Promise.resolve();
-      },
-    };
-    assert.deepEqual(await settleConfig(store, ours), ours);
-    assert.deepEqual(await settleConfig(store, ours), ours);
-    await assert.rejects(
-      settleConfig(store, runConfig(fit('--group-size', '8'), found)),
+  it('a run refuses settings other than those it started with', () => {
+    assert.deepEqual(settleConfig(ours, undefined), ours);
+    assert.deepEqual(settleConfig(ours, ours), ours);
+    assert.throws(
+      () => settleConfig(runConfig(fit('--group-size', '8'), found), ours),
       /groupSize: stored 16, asked for 8/,
     );
   });
 
-  it('a run whose configuration NATS has lost takes it from the copy in the run folder', async () => {
-    let stored: RunConfig | undefined;
-    const store = {
-      get: () => Promise.resolve(stored),
-      put: (config: RunConfig) => Promise.resolve(void (stored = config)),
-    };
+  it('a run whose configuration NATS has lost takes it from the copy in the run folder', () => {
     const copy = runConfig(fit('--group-size', '8'), found);
-    await assert.rejects(settleConfig(store, ours, copy), /groupSize: stored 8, asked for 16/);
-    assert.equal(stored, undefined);
-    assert.deepEqual(await settleConfig(store, ours, ours), ours);
+    assert.throws(() => settleConfig(ours, undefined, copy), /groupSize: stored 8, asked for 16/);
     // The configuration in NATS takes precedence over the copy.
-    assert.deepEqual(await settleConfig(store, ours, copy), ours);
+    assert.deepEqual(settleConfig(ours, ours, copy), ours);
   });
 
   it('the differences of two configurations name every path where either differs', () => {
