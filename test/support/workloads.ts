@@ -100,10 +100,27 @@ export function fateOf(
 }
 
 /** The fields of KEDA's ScaledObject that the tests read. */
+/** How fast the number of replicas may change in each direction; of the policies of one, the largest change counts. */
+export type ScalingRules = Partial<
+  Record<
+    'scaleUp' | 'scaleDown',
+    {
+      readonly policies: readonly {
+        readonly type: 'Percent' | 'Pods';
+        readonly value: number;
+        readonly periodSeconds: number;
+      }[];
+    }
+  >
+>;
+
 export interface ScaledObject {
   readonly spec: {
     readonly scaleTargetRef: { readonly kind?: string; readonly name: string };
     readonly triggers: readonly { readonly metadata: Readonly<Record<string, string>> }[];
+    readonly advanced?: {
+      readonly horizontalPodAutoscalerConfig: { readonly behavior: ScalingRules };
+    };
   };
 }
 

@@ -207,6 +207,20 @@ describe('the production overlay', async () => {
     },
   );
 
+  it('the production overlay leaves room on the volumes of NATS, since a server whose disk is full must be restarted', async () => {
+    const text = await readFile(join(packageRoot, production, 'nats-values.yaml'), 'utf8');
+    const { fileStore } = (
+      parse(text) as {
+        config: { jetstream: { fileStore: { maxSize: string; pvc: { size: string } } } };
+      }
+    ).config.jetstream;
+    const [limit, volume] = [fileStore.maxSize, fileStore.pvc.size].map((size) => {
+      assert.match(size, /^\d+Gi$/);
+      return Number.parseInt(size, 10);
+    });
+    assert(limit! <= 0.95 * volume!, `${limit} of ${volume}`);
+  });
+
   it('the production overlay replicates its streams to three servers', { skip }, async () => {
     assert(typeof render !== 'string');
     const objects = await render(production);
