@@ -128,7 +128,7 @@ async function serveModel(
   const sampler = lazily(() => {
     const worker = new WorkerCalls<SamplingCalls>(new URL('./sampling-worker.js', import.meta.url));
     void scope?.track(worker.died);
-    // Later calls wait for the load; if it fails, each of them fails with the same reason.
+    // Later calls wait for the load. If it fails, each of them tries again, and fails with the reason.
     worker.call('load', { modelDir, threads }).catch((err: unknown) => {
       log.error({ err }, 'sampling model not loaded');
     });

@@ -34,34 +34,37 @@ export interface SamplingCalls {
 }
 
 if (parentPort === null) throw new Error('sampling-worker runs as a worker thread');
-let setup: { directory: ModelFolder; threads: number; decoder: Decoder } | undefined;
+let given: { modelDir: string; threads: number } | undefined;
 
-function loaded() {
-  if (setup === undefined) throw new Error('the sampling model is not loaded');
-  return setup;
-}
-
-const tokenizer = lazily(() => loadTokenizer(loaded().directory));
+/** A directory that could not be read is read again for the next request. */
+const loaded = lazily(async () => {
+  if (given === undefined) throw new Error('load was not called');
+  const directory = await checkModelDirectory(given.modelDir);
+  const threads = sessionThreads(directory.config, given.threads);
+  return { directory, decoder: Decoder.of(directory, { threads }) };
+});
+const tokenizer = lazily(async () => loadTokenizer((await loaded()).directory));
 const adapters = new AdapterFiles();
 
 /** The base model as a policy. All its modules are adapted, without effect, so that it is sampled by the same sessions as trained adapters. */
-function neutralAdapter(): Adapter {
-  const { config } = loaded().directory;
+function neutralAdapter({ config }: ModelFolder): Adapter {
   return createAdapter(config, { rank: 1, alpha: 1, seed: 0, attn: true, mlp: true });
 }
 
 serveCalls<SamplingCalls>(parentPort, {
-  async load({ modelDir, threads: most }) {
-    const directory = await checkModelDirectory(modelDir);
-    const threads = sessionThreads(directory.config, most);
-    setup = { directory, threads, decoder: Decoder.of(directory, { threads }) };
+  async load(input) {
+    given = input;
+    await loaded();
   },
 
   async sample({ adapter: file, jobs }) {
-    const { decoder, directory } = loaded();
+    const { decoder, directory } = await loaded();
     const policy = {
       version: 0,
-      adapter: file === undefined ? neutralAdapter() : await adapters.read(file, directory.config),
+      adapter:
+        file === undefined
+          ? neutralAdapter(directory)
+          : await adapters.read(file, directory.config),
     };
     const ownStops = directory.config.eosTokenIds;
     const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;

@@ -203,7 +203,7 @@ export class TrainingOperations {
     return this.#createdFromState.getOrCreate(`${session_id}/${model_seq_id}`, () => {
       const saved = this.store.get(parseTinkerPath(path));
       const { lora_rank: rank, train_attn, train_mlp } = saved;
-      const { modelId } = this.runs.create({
+      const creation = {
         type: 'create_model',
         session_id,
         model_seq_id,
@@ -211,7 +211,8 @@ export class TrainingOperations {
         user_metadata,
         optimizer_config: request.optimizer_config,
         lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed: false },
-      });
+      } as const;
+      const { modelId } = this.runs.create(creation, saved.lora_alpha);
       const run = this.runs.get(modelId);
       return { requestId: this.loadWeights(run, { ...request, seq_id: undefined }), modelId };
     });

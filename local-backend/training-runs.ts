@@ -47,8 +47,15 @@ export class TrainingRuns {
     private readonly log: Logger,
   ) {}
 
-  /** Creates a run with a new adapter; a resent request gets the first one's run. */
-  create(request: z.output<typeof CreateModelRequest>): { requestId: string; modelId: string } {
+  /**
+   * Creates a run with a new adapter; a resent request gets the first one's run.
+   *
+   * @param alpha by default that of the server.
+   */
+  create(
+    request: z.output<typeof CreateModelRequest>,
+    alpha?: number,
+  ): { requestId: string; modelId: string } {
     const session = this.sessions.get(request.session_id);
     assertServed(this.model, request.base_model);
     const lora = request.lora_config;
@@ -68,7 +75,7 @@ export class TrainingRuns {
           base_model: this.model.name,
           base_model_digest: this.model.directory.digest,
           lora_rank: lora.rank,
-          lora_alpha: this.model.loraAlpha ?? usualAlpha(lora.rank),
+          lora_alpha: alpha ?? this.model.loraAlpha ?? usualAlpha(lora.rank),
           train_attn: lora.train_attn,
           train_mlp: lora.train_mlp,
         },

@@ -76,6 +76,8 @@ export const div = arithmetic(
 export const exp = unary(Math.exp, Math.exp);
 export const log = unary(Math.log, (x) => 1 / x);
 export const sqrt = unary(Math.sqrt, (x) => 0.5 / Math.sqrt(x));
+/** Of a variance. Unlike `sqrt`, and as in torch, its slope at 0 is 0. */
+export const deviation = unary(Math.sqrt, (x) => (x === 0 ? 0 : 0.5 / Math.sqrt(x)));
 export const maximum = arithmetic(Math.max, share, (a, b) => share(b, a), same);
 export const minimum = arithmetic(Math.min, (a, b) => share(b, a), share, same);
 

@@ -1,5 +1,6 @@
 import {
   add,
+  deviation,
   div,
   elementwiseOperations,
   exp,
@@ -7,7 +8,6 @@ import {
   maximum,
   minimum,
   mul,
-  sqrt,
   sub,
 } from './elementwise.js';
 import { indexed } from './indexing.js';
@@ -193,7 +193,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   max: extreme(amax, maximum),
   min: extreme(amin, minimum),
   var: variance,
-  std: { ...variance, run: (given) => sqrt.run([variance.run(given)]) },
+  std: { ...variance, run: (given) => deviation.run([variance.run(given)]) },
   logsumexp: logSumExp,
   log_softmax: logSoftmax,
   softmax: { ...logSoftmax, run: (given) => exp.run([logSoftmax.run(given)]) },

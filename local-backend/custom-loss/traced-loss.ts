@@ -169,7 +169,9 @@ function bind(
   args: readonly unknown[],
   kwargs: Readonly<Record<string, unknown>>,
 ): unknown[] {
-  const isSpread = (name === 'view' || name === 'reshape') && typeof args[1] === 'number';
+  // The first size may also be the result of another node, as in `x.view(x.size(0), 1)`.
+  const isSpread =
+    (name === 'view' || name === 'reshape') && (args.length > 2 || typeof args[1] === 'number');
   const positional = isSpread ? [args[0], args.slice(1)] : [...args];
   if (positional.length > parameters.length) {
     throw new TypeError(

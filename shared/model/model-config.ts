@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { UserError } from '../base/errors.js';
+import { withoutMark } from '../base/read-json.js';
 import { complaintsOf, describe, type Complaint } from './config-complaints.js';
 import { readRotary, ropeKeys, type RotaryEmbedding } from './rotary.js';
 
@@ -68,7 +69,7 @@ type HuggingFaceConfig = z.infer<typeof HuggingFaceConfig>;
 export function parseModelConfig(text: string, path: string): ModelConfig {
   let json: unknown;
   try {
-    json = JSON.parse(text);
+    json = JSON.parse(withoutMark(text));
   } catch (cause) {
     throw new UserError(`${path} is not JSON; is this a Hugging Face model directory?`, { cause });
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UserError } from '../../shared/base/errors.js';
@@ -45,6 +45,43 @@ describe('a restarted local backend', () => {
       await wire.evaluation(await wire.sendForwardBackward(forwardBackward(heir, 2))),
       continued,
     );
+  });
+
+  it('an adapter that is made from saved weights has their alpha, whatever the server gives new ones', async () => {
+    await using directory = await tinyModel();
+    let path: unknown;
+    {
+      await using backend = await startOn(directory.path, { loraAlpha: 3 });
+      const wire = new Wire(backend.url);
+      const model = await wire.createModel(await wire.createSession());
+      const state = { model_id: model, path: 'state', seq_id: 1 };
+      ({ path } = await wire.result(await wire.post('save_weights', state)));
+    }
+    await using backend = await startOn(directory.path, { loraAlpha: 5 });
+    const wire = new Wire(backend.url);
+    const from = { session_id: await wire.createSession(), model_seq_id: 0, path, optimizer: true };
+    const loaded = await wire.post('load_weights', from);
+    assert.deepEqual(await wire.result(loaded), {
+      path,
+      model_id: loaded['model_id'],
+      type: 'load_weights',
+    });
+  });
+
+  it('a sampler whose model could not be read reads it again for the next request', async () => {
+    await using directory = await tinyModel();
+    await using backend = await startOn(directory.path);
+    const wire = new Wire(backend.url);
+    const session = await wire.createSession();
+    const model = await wire.createModel(session);
+    const save = { model_id: model, path: 'last', seq_id: 1 };
+    await wire.result(await wire.post('save_weights_for_sampler', save));
+    const config = join(directory.path, 'config.json');
+    await rename(config, `${config}.away`);
+    const { error } = await wire.result(await askedSample(wire, session, model, 0));
+    assert.match(String(error), /config\.json/);
+    await rename(`${config}.away`, config);
+    await wire.samples(await askedSample(wire, session, model, 1));
   });
 
   it('a second local backend on the same checkpoints waits for the first to end, and is refused if it does not', async () => {
@@ -95,17 +132,21 @@ describe('a restarted local backend', () => {
 
 /** The answer of a run's sampler checkpoint `last` to one prompt. */
 async function sample(wire: Wire, session: string, model: string): Promise<unknown> {
+  return wire.samples(await askedSample(wire, session, model, 0));
+}
+
+/** The promise of that answer, from the sampler of this number. */
+async function askedSample(wire: Wire, session: string, model: string, sampler: number) {
   const { sampling_session_id } = await wire.post('create_sampling_session', {
     session_id: session,
-    sampling_session_seq_id: 0,
+    sampling_session_seq_id: sampler,
     model_path: `tinker://${model}/sampler_weights/last`,
   });
-  const promise = await wire.post('asample', {
+  return wire.post('asample', {
     num_samples: 2,
     prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4, 5] }] },
     sampling_params: { max_tokens: 8, seed: 1 },
     sampling_session_id,
     seq_id: 0,
   });
-  return wire.samples(promise);
 }

@@ -157,6 +157,16 @@ describe('a custom loss', () => {
     });
   }
 
+  it('a view may take its sizes from the shape of a tensor, one by one', () => {
+    const record = (t: Trace, x: Ref) => t.method('view', x, t.method('size', x, 0), 1);
+    assertClose(evaluate(record).gradient, [1, 1, 1, 1].slice(0, point.length));
+  });
+
+  it('the deviation of equal elements has no slope, as in torch', () => {
+    const { gradient } = evaluate((t, x) => t.call('torch.std', x), [-1, -1, -1]);
+    assert.deepEqual([...gradient], [0, 0, 0]);
+  });
+
   it('no gradient flows through detach', () => {
     const record = (t: Trace, x: Ref) => t.call('operator.mul', t.method('detach', x), x);
     assertClose(evaluate(record).gradient, [...Float32Array.from(point)]);

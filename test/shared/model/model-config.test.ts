@@ -280,6 +280,7 @@ describe('config.json', () => {
   it('config.json is refused if it is not JSON, or not an object', () => {
     const read = (text: string) => () => parseModelConfig(text, 'm/config.json');
     assert.throws(read('{'), /m\/config\.json is not JSON/);
+    assert.throws(read('\ufeff[]'), /the file is \[\]/); // after a byte order mark
     assert.throws(read('[]'), /the file is \[\]: .*expected object/);
   });
 });
