@@ -7,7 +7,7 @@ import { halfTInterval } from '../../tools/sweep/bootstrap.js';
 import { embeddedSetting, trainVersions, type TrainedVersion } from './canary-policies.js';
 import type { Figure } from './main.js';
 
-const groupsOfStep = 64; // as by default, since the size of a step depends on the noise of its gradient
+const groupsOfStep = 64; // of the figures in the docs; how far a step goes depends on the noise of its gradient
 const groups = 48; // that begin with each of the first versions
 const groupSize = 4; // small, since answers to one problem resemble one another
 const firstVersions = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];

@@ -8,6 +8,7 @@ import type { Figure } from './main.js';
 const slow = [undefined, 'cli.js local-backend', 'cli.js reward-service'] as const;
 const secondsEach = 45;
 const rounds = 4;
+const groupsOfStep = 64;
 
 /**
  * The memory of each process of `npm start`, including native parts, while a run goes unhindered,
@@ -15,7 +16,8 @@ const rounds = 4;
  * through it grows in each round. Linux only.
  */
 export async function benchMemory(): Promise<Figure[]> {
-  await using up = await UpProcess.start(['--max-minutes=30', '--eval-problems=0', '--actors=1']);
+  const flags = ['--max-minutes=30', '--eval-problems=0', '--actors=1'];
+  await using up = await UpProcess.start([...flags, `--groups-per-batch=${groupsOfStep}`]);
   await up.trainsOn();
   const pids: readonly (readonly [string, number])[] = [
     ['launcher', up.child.pid!],
@@ -39,7 +41,7 @@ export async function benchMemory(): Promise<Figure[]> {
       if (held !== undefined) process.kill(held, 'SIGCONT');
     }
     const of = `round ${round}`;
-    const groups = 64 * ((await stepsOf(up)) - before);
+    const groups = groupsOfStep * ((await stepsOf(up)) - before);
     figures.push({ what: `${of}: groups trained`, value: groups, unit: 'groups' });
     for (const [part, rss] of samples) {
       figures.push({ what: `${of}: ${part}, median`, value: median(rss), unit: 'MiB' });

@@ -64,7 +64,7 @@ function notes({ sweep, planned, results }: Report): string[] {
   const seconds = results.reduce((sum, result) => sum + result.seconds, 0);
   const machines = [...new Set(results.map(({ machine }) => machine))];
   const models = [...new Set(results.map(({ modelDigest }) => modelDigest))];
-  const { limits, evaluation, seeds, settings } = sweep;
+  const { limits, seeds, settings } = sweep;
   const until = describeLimits(limits);
   const others = sweep.axes.flatMap(({ values }) =>
     values.flatMap(({ label, limits: own }) =>
@@ -73,7 +73,7 @@ function notes({ sweep, planned, results }: Report): string[] {
   );
   const given = Object.entries(settings).map(([key, value]) => `${key} ${String(value)}`);
   return [
-    `Rates of the last evaluation: ${evaluation.problems} held-out problems, ${evaluation.samples} answers to each, ` +
+    `Rates of ${evaluationsOf(sweep).join('; ')}; ` +
       'with the 95 % interval of a bootstrap over the problems, and of Student’s t over the seeds. Other numbers: the ' +
       'mean of the seeds, from the smallest to the largest. Differences are paired by problem and seed; "with other seeds" is Student’s t over the seeds.',
     `${results.length} of ${planned.length} runs with seeds ${seeds.join(', ')}, each until ${[until, ...others].join('; ')}` +
@@ -83,6 +83,22 @@ function notes({ sweep, planned, results }: Report): string[] {
         : ` They took ${formatSeconds(seconds)} on ${machines.join('; ')}. ` +
           `SHA-256 of the model: ${models.join('; ')}.`),
   ];
+}
+
+/** The evaluations that the measures are of, with their settings. */
+function evaluationsOf({ measures, evaluation, furtherEvaluations }: Report['sweep']): string[] {
+  const places = new Set(
+    measures.flatMap((measure) => (measure.from === 'eval' ? measure.at : [])),
+  );
+  return [...places].map((place) => {
+    const further = furtherEvaluations.find(({ name }) => name === place);
+    if (further === undefined) {
+      const which = place === 'start' ? 'first' : 'last';
+      return `the ${which} evaluation of a run, ${evaluation.problems} held-out problems, ${evaluation.samples} answers to each`;
+    }
+    const given = Object.entries(further.settings).map(([key, value]) => `${key} ${String(value)}`);
+    return `the evaluation "${place}" by offbeat eval, with ${given.join(', ')}`;
+  });
 }
 
 /** `9 steps or 2 minutes` */

@@ -72,6 +72,22 @@ describe('the report of an experiment', () => {
       reportMarkdown(reportOf({ ...sweep, axes }, planned, results)),
       /each until 64 samples; x until 9 steps or 2 minutes, with groupSize 4/,
     );
+    assert.match(
+      markdown,
+      /Rates of the last evaluation of a run, \d+ held-out problems, \d+ answers to each; with/,
+    );
+    const furtherEvaluations = [{ name: 'cool', settings: { problems: 7, samples: 3 }, where: {} }];
+    const measures = [{ from: 'eval', name: 'cool', at: 'cool', key: 'sampled' } as const];
+    assert.match(
+      reportMarkdown(
+        reportOf(
+          { ...sweep, furtherEvaluations, measures, comparisons: [], panels: [] },
+          planned,
+          results,
+        ),
+      ),
+      /Rates of the evaluation "cool" by offbeat eval, with problems 7, samples 3; with/,
+    );
     assert.match(markdown, /They took 4 min 0 s on a machine\. SHA-256 of the model: a0b1\./);
   });
 
