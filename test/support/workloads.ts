@@ -124,6 +124,16 @@ export interface ScaledObject {
   };
 }
 
+/** What scales the workload of this name. */
+export function scalingOf(
+  objects: readonly KubernetesObject[],
+  name: string,
+): ScaledObject['spec'] {
+  const scaled = objects.filter(({ kind }) => kind === 'ScaledObject');
+  const specs = (scaled as unknown as ScaledObject[]).map(({ spec }) => spec);
+  return specs.find(({ scaleTargetRef }) => scaleTargetRef.name === name)!;
+}
+
 /** The containers of a workload, each with its pod; none for other objects. */
 export function podsOf(object: KubernetesObject): {
   readonly name: string;

@@ -16,7 +16,7 @@ import {
   environmentOf,
   podsOf,
   referencesOf,
-  type ScaledObject,
+  scalingOf,
   type Workload,
 } from '../../support/workloads.js';
 
@@ -175,12 +175,7 @@ describe('the component whose actors sample on vLLM', { timeout: 120_000, skip }
   });
 
   it('KEDA scales these actors by tickets, as many for each as it samples at once', () => {
-    const scaled = objects.filter(
-      ({ kind }) => kind === 'ScaledObject',
-    ) as unknown as ScaledObject[];
-    const { scaleTargetRef, triggers } = scaled.find(
-      ({ spec }) => spec.scaleTargetRef.name === 'actor',
-    )!.spec;
+    const { scaleTargetRef, triggers } = scalingOf(objects, 'actor');
     assert.equal(triggers[0]!.metadata['lagThreshold'], actorSet['ACTOR_CONCURRENCY']);
     assert.equal(triggers[0]!.metadata['consumer'], 'actors-train');
     assert.equal(triggers[1]!.metadata['targetValue'], actorSet['ACTOR_CONCURRENCY']);

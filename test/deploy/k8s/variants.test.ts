@@ -10,7 +10,7 @@ import { packageRoot } from '../../../shared/base/package-root.js';
 import { complaints, kustomize, type KubernetesObject } from '../../support/kubernetes.js';
 import { runOffbeat } from '../../support/offbeat.js';
 import { metricsIn } from '../../support/promql.js';
-import { environmentOf, podsOf, type ScaledObject } from '../../support/workloads.js';
+import { environmentOf, podsOf, scalingOf } from '../../support/workloads.js';
 
 const production = 'deploy/k8s/overlays/production';
 const tuftExample = 'deploy/k8s/components/tuft/tuft_config.example.yaml';
@@ -25,10 +25,7 @@ describe('the starvation component', async () => {
       assert(typeof render !== 'string');
       const objects = await render('test/deploy/k8s/starvation');
       assert.deepEqual(objects.flatMap(complaints), []);
-      const scaled = objects.filter(
-        ({ kind }) => kind === 'ScaledObject',
-      ) as unknown as ScaledObject[];
-      const { spec } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!;
+      const spec = scalingOf(objects, 'actor');
       assert(!('fallback' in spec), 'KEDA refuses it for a trigger that is not AverageValue');
       const { triggers } = spec;
       // Without a value KEDA would scale down to the least; the threshold keeps the number of actors.
