@@ -122,11 +122,7 @@ export async function up(
     if (resumable === undefined) {
       const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed, isUsers });
       if (hasFailed && !hadBegun) {
-        const left = deletion(run, request.config);
-        const there = left === undefined ? '' : ` once it is no longer on NATS: ${left}`;
-        printError(
-          `the run ${run} had not begun: the corrected command may use the same name${there}`,
-        );
+        printError(`the run ${run} had not begun: the corrected command may use the same name`);
       }
     }
   }
