@@ -15,10 +15,10 @@ import { tuftMishaps } from './tuft/mishaps.js';
 import { tuftNumbers } from './tuft/numbers.js';
 import { tuftRestart } from './tuft/restart.js';
 import { tuftTraining } from './tuft/training.js';
-import { timedVersions } from './vllm/exactness.js';
-import { testCanaryFaults } from './vllm/faults.js';
-import { testLargeAdapters } from './vllm/large-adapter.js';
-import { testVllm } from './vllm/training.js';
+import { timedVersions } from './engines/exactness.js';
+import { testCanaryFaults } from './engines/faults.js';
+import { testLargeAdapters } from './engines/large-adapter.js';
+import { testVllm } from './engines/training.js';
 
 /** Whether a Python with vLLM is named, so that none need be installed. */
 const hasVllm = (process.env['OFFBEAT_VLLM_PYTHON'] ?? '') !== '';
