@@ -151,7 +151,7 @@ async function check(
 }
 
 /**
- * Loads an adapter of one small matrix that changes nothing, and samples a token for each rollout of a group.
+ * Loads an adapter of one layer that changes nothing, and samples a token for each rollout of a group.
  *
  * @returns the adapters that the server has room for in a batch; undefined if it does not say.
  */
@@ -209,12 +209,15 @@ function wrongServer(server: AdapterServer, error: unknown): unknown {
 
 /** An adapter that changes nothing: B is zero. */
 function smallAdapter(model: ModelConfig, rank: number): AdapterFiles {
-  const { module, in: width, out } = linearModules(model)[0]!;
-  const key = `layers.0.${module}`;
-  const tensors = new Map([
-    [`${key}.lora_A`, { dims: [rank, width], data: new Float32Array(rank * width).fill(1) }],
-    [`${key}.lora_B`, { dims: [out, rank], data: new Float32Array(out * rank) }],
-  ]);
+  const tensors = new Map(
+    linearModules(model).flatMap(({ module, in: width, out }) => {
+      const key = `layers.0.${module}`;
+      return [
+        [`${key}.lora_A`, { dims: [rank, width], data: new Float32Array(rank * width).fill(1) }],
+        [`${key}.lora_B`, { dims: [out, rank], data: new Float32Array(out * rank) }],
+      ];
+    }),
+  );
   const adapter = { rank, alpha: rank, tensors };
   return { ...encodeAdapter(adapter), ...adapter };
 }

@@ -219,17 +219,26 @@ export abstract class EngineTwin implements AsyncDisposable {
   /** Whether a path samples. */
   protected abstract samples(path: string): boolean;
 
+  /** Why it does not take an adapter of these tensors. */
+  protected problemOfAdapter(_names: readonly string[]): string | undefined {
+    return undefined;
+  }
+
   /** Reads an adapter and takes a slot. @returns why it cannot. */
   protected async takeAdapter(name: string, folder: string): Promise<string | undefined> {
     const refusal = this.refusesAdapter(name);
     if (refusal !== undefined) return refusal;
     let config: string;
+    let names: string[];
     try {
       config = await readFile(join(folder, 'adapter_config.json'), 'utf8');
-      parseSafetensors(await readFile(join(folder, 'adapter_model.safetensors')), 'the file');
+      const bytes = await readFile(join(folder, 'adapter_model.safetensors'));
+      names = [...parseSafetensors(bytes, 'the file').keys()];
     } catch {
       return `No adapter found for ${folder}`;
     }
+    const problem = this.problemOfAdapter(names);
+    if (problem !== undefined) return problem;
     await this.holds.loads; // it has read the files, and goes on even if they are removed
     const { r } = z.object({ r: z.int().positive() }).parse(JSON.parse(config));
     if (r > this.flags.maxRank) {

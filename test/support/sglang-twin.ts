@@ -127,6 +127,15 @@ export class SglangTwin extends EngineTwin {
     return { json: { success: true, loaded_adapters: Object.fromEntries(this.loaded) } };
   }
 
+  /** As 0.5.23, which joins the matrices of the attention, and adds k itself. */
+  protected override problemOfAdapter(names: readonly string[]): string | undefined {
+    const values = names
+      .filter((name) => name.includes('q_proj'))
+      .map((name) => name.replace('q_proj', 'v_proj'));
+    const missing = values.find((name) => !names.includes(name));
+    return missing === undefined ? undefined : `'${missing}'`;
+  }
+
   #unload({ data, error }: z.ZodSafeParseResult<z.output<typeof Unload>>): TwinAnswer {
     if (data === undefined) return wrong(String(error));
     const { lora_name: name } = data;

@@ -20,8 +20,8 @@ export const rank = 4;
 export function adapterBytes(version: number, value = version + 1): Uint8Array {
   const width = modelConfig.hiddenSize;
   const tensors = new Map([
-    ['layers.0.self_attn.q_proj.lora_A', matrix(rank, width, value)],
-    ['layers.0.self_attn.q_proj.lora_B', matrix(width, rank, 0)],
+    ['layers.0.self_attn.o_proj.lora_A', matrix(rank, width, value)],
+    ['layers.0.self_attn.o_proj.lora_B', matrix(width, rank, 0)],
   ]);
   return encodeAdapter({ rank, alpha: 8, tensors }).safetensors;
 }
