@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { PermanentError } from '../base/errors.js';
-import type { SampledSequence } from '../tinker/types.js';
+import type { GroupRequest } from '../model/rollout-draft.js';
+import { noLogprob, type SampledSequence, type TopTokens } from '../tinker/types.js';
 import { NotServed } from './adapter-server.js';
 import { EngineDown, type EngineRefusal } from './engine-http.js';
 
@@ -41,7 +42,13 @@ export function refusalError(refusal: EngineRefusal): Error {
 interface Drawn {
   readonly tokens: readonly number[]; // [T]
   readonly logprobs: readonly number[]; // [T]
+  readonly shown: readonly (readonly ShownToken[])[]; // [T][≥ k], the most probable first
   readonly reason: string | null | undefined; // why it ended
+}
+
+interface ShownToken {
+  readonly token: number;
+  readonly logprob: number;
 }
 
 /** Rounding may exceed 0 by this. */
@@ -50,10 +57,15 @@ const logprobNoise = 1e-4;
 /**
  * A sequence of an answer, checked.
  *
- * @throws {EngineDown} if it has no tokens, too many, not one logprob each, or did not end by itself.
+ * @param mostProbable how many tokens of each position were to be shown.
+ * @throws {EngineDown} if it has no tokens, too many, not one logprob each, did not end by itself, or shows no most
+ *   probable tokens that were asked for: a canary would then be proven by nothing.
  */
-export function sequenceOf(drawn: Drawn, maxTokens: number, url: string): SampledSequence {
-  const { tokens, logprobs, reason } = drawn;
+export function sequenceOf(
+  { tokens, logprobs, shown, reason }: Drawn,
+  { maxTokens, mostProbable = 0 }: Pick<GroupRequest, 'maxTokens' | 'mostProbable'>,
+  url: string,
+): SampledSequence {
   if (reason !== 'stop' && reason !== 'length') {
     throw new EngineDown(`${url} ended an answer by ${String(reason)}, not by itself`);
   }
@@ -62,21 +74,40 @@ export function sequenceOf(drawn: Drawn, maxTokens: number, url: string): Sample
       `${url} answered ${tokens.length} tokens with ${logprobs.length} logprobs, at most ${maxTokens} were asked for`,
     );
   }
-  const bad = logprobs.findIndex((logprob) => !(logprob > noLogprob && logprob <= logprobNoise));
+  const bad = logprobs.findIndex((logprob) => !(logprob > markOfNone && logprob <= logprobNoise));
   if (bad !== -1) {
     throw new EngineDown(
       `${url} answered the logprob ${logprobs[bad]} for token ${bad} of an answer`,
+    );
+  }
+  if (mostProbable > 0 && tokens.some((_, i) => (shown[i] ?? []).length === 0)) {
+    throw new EngineDown(
+      `${url} answered without the ${mostProbable} most probable tokens of each position`,
     );
   }
   return {
     tokens: Int32Array.from(tokens),
     logprobs: Float32Array.from(logprobs, (logprob) => Math.min(0, logprob)),
     stopReason: reason,
+    ...(mostProbable > 0 && { top: topTokens(shown, mostProbable) }),
   };
 }
 
+/** The k most probable tokens of each position; token 0 with `noLogprob` where the model has fewer. */
+function topTokens(rows: Drawn['shown'], k: number): TopTokens {
+  const tokens = new Int32Array(rows.length * k);
+  const logprobs = new Float32Array(rows.length * k).fill(noLogprob);
+  rows.forEach((row, position) => {
+    row.slice(0, k).forEach(({ token, logprob }, i) => {
+      tokens[position * k + i] = token;
+      logprobs[position * k + i] = logprob;
+    });
+  });
+  return { k, tokens, logprobs };
+}
+
 /** vLLM's mark for a token without a logprob. */
-const noLogprob = -9_999;
+const markOfNone = -9_999;
 
 /**
  * Whether logprobs asked for at a temperature are those of temperature 1: a temperature T divides the difference of

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
+import type { GroupRequest } from '../model/rollout-draft.js';
 import type { SampledSequence } from '../tinker/types.js';
 import {
   AdapterLost,
@@ -33,12 +34,14 @@ const ServerInfo = z.object({
 const Done = z.object({ success: z.boolean(), error_message: maybe(z.string()) });
 /** [logprob, token, its text] */
 const TokenLogprob = z.tuple([z.number(), z.int().nonnegative()], z.unknown());
+/** The same, of a token that need not have been drawn: null where its probability rounds to 0. */
+const TopLogprob = z.tuple([z.number().nullable(), z.int().nonnegative()], z.unknown());
 const Sequence = z.object({
   output_ids: maybe(z.array(z.int().nonnegative())), // [T]
   meta_info: z.object({
     finish_reason: maybe(z.object({ type: z.string() })),
     output_token_logprobs: z.array(TokenLogprob), // [T]
-    output_top_logprobs: maybe(z.array(z.array(TokenLogprob).nullable())), // [T]
+    output_top_logprobs: maybe(z.array(maybe(z.array(TopLogprob)))), // [T][k], of what each token was drawn from
   }),
 });
 type Sequence = z.output<typeof Sequence>;
@@ -49,7 +52,8 @@ const abortMs = 2_000; // an actor that ends waits for it
 const loadMs = 120_000;
 /** Of an answer's JSON; its text is among them. */
 const valuesPerToken = 24;
-const probedLogprobs = 20;
+/** Most probable tokens of a position to ask for. */
+const shownLogprobs = 20;
 
 /**
  * SGLang 0.5.5 or newer: token ids by its own `/generate`, adapters by `/load_lora_adapter`. Older ones do not list their
@@ -58,7 +62,7 @@ const probedLogprobs = 20;
 export class SglangServer implements AdapterServer {
   readonly kind = 'sglang';
   readonly product = 'SGLang';
-  readonly mostProbable = 0;
+  readonly mostProbable = shownLogprobs;
 
   constructor(private readonly http: EngineHttp) {}
 
@@ -113,19 +117,21 @@ export class SglangServer implements AdapterServer {
 
   async generate(call: ServerCall, signal: AbortSignal): Promise<SampledSequence[]> {
     const { id, adapter, limitMs, request } = call;
-    const { prompt, count, maxTokens, temperature, stopTokenIds, stopStrings = [] } = request;
+    const { prompt, count, maxTokens, temperature, stopTokenIds } = request;
+    const { stopStrings = [], mostProbable = 0 } = request;
     const params = {
       temperature,
       max_new_tokens: maxTokens,
       stop_token_ids: stopTokenIds,
       ...(stopStrings.length > 0 && { stop: stopStrings }),
     };
-    const where = { id, adapter, prompt, count, limitMs, tokens: count * maxTokens, top: 0 };
+    const tokens = count * maxTokens * (1 + mostProbable);
+    const where = { id, adapter, prompt, count, limitMs, tokens, top: mostProbable };
     const sequences = await this.#generate(where, params, signal);
     if (sequences.length !== count) {
       throw new EngineDown(`${this.url} answered ${sequences.length} sequences for ${count}`);
     }
-    return sequences.map((sequence) => this.#sequence(sequence, maxTokens));
+    return sequences.map((sequence) => this.#sequence(sequence, request));
   }
 
   /** Each sequence of a call has an id of its own, which the server makes of the call's. */
@@ -205,7 +211,8 @@ export class SglangServer implements AdapterServer {
     }
   }
 
-  #sequence({ output_ids: ids, meta_info: meta }: Sequence, maxTokens: number): SampledSequence {
+  #sequence(sequence: Sequence, request: GroupRequest): SampledSequence {
+    const { output_ids: ids, meta_info: meta } = sequence;
     const tokens = meta.output_token_logprobs.map(([, token]) => token);
     const wrong = tokens.findIndex((token, i) => ids !== undefined && ids[i] !== token);
     if (wrong !== -1) {
@@ -214,7 +221,8 @@ export class SglangServer implements AdapterServer {
       );
     }
     const logprobs = meta.output_token_logprobs.map(([logprob]) => logprob);
-    return sequenceOf({ tokens, logprobs, reason: meta.finish_reason?.type }, maxTokens, this.url);
+    const drawn = { tokens, logprobs, shown: shownIn(sequence) };
+    return sequenceOf({ ...drawn, reason: meta.finish_reason?.type }, request, this.url);
   }
 
   /** What keeps tokens from being sampled with the logprobs of the distribution that they are drawn from. */
@@ -225,10 +233,10 @@ export class SglangServer implements AdapterServer {
     const topAt = async (heat: number): Promise<Map<number, number>> => {
       const params = { temperature: heat, max_new_tokens: 1 };
       const call = { id: randomUUID(), adapter: undefined, prompt, count: 1, limitMs: loadMs };
-      const sizes = { tokens: probedLogprobs, top: probedLogprobs };
+      const sizes = { tokens: shownLogprobs, top: shownLogprobs };
       const [sequence] = await this.#generate({ ...call, ...sizes }, params, signal);
-      const top = sequence?.meta_info.output_top_logprobs?.[0] ?? [];
-      return new Map(top.map(([logprob, token]) => [token, logprob]));
+      const [top = []] = sequence === undefined ? [] : shownIn(sequence);
+      return new Map(top.map(({ token, logprob }) => [token, logprob]));
     };
     const plain = await topAt(1);
     if (temperature === 1 || !ignoresTemperature(plain, await topAt(temperature), temperature)) {
@@ -236,6 +244,13 @@ export class SglangServer implements AdapterServer {
     }
     return `its logprobs are not those of the temperature of this run, ${temperature}: remove SGLANG_RETURN_ORIGINAL_LOGPROB from its environment`;
   }
+}
+
+/** The most probable tokens of each position, as the server shows them. */
+function shownIn({ meta_info: { output_top_logprobs: rows = [] } }: Sequence) {
+  return rows.map((row = []) =>
+    row.flatMap(([logprob, token]) => (logprob === null ? [] : [{ token, logprob }])),
+  );
 }
 
 /** Everything else that could change the distribution, since a server may have its own defaults. */

