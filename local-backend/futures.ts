@@ -24,7 +24,9 @@ const bytesOfEntry = 1_024; // of a future besides its result, generously
 interface Future<T> {
   readonly settled: Promise<Outcome<T>>;
   readonly owner: string | undefined;
-  readonly cancel: (() => void) | undefined;
+  readonly resendKey: string | undefined;
+  readonly canCancel: boolean;
+  cancel: (() => void) | undefined; // only while the operation runs, since it holds the request
   outcome?: Outcome<T>;
   settledAs: number; // its place among all settled futures, from 1; Infinity while the operation runs
   expiresAt: number; // ms since the epoch; Infinity while the operation runs
@@ -46,6 +48,7 @@ export class FutureStore<T> {
   readonly #instance = randomBytes(6).toString('hex');
   readonly #futures = new Map<string, Future<T>>();
   readonly #owned = new Map<string, Set<string>>(); // ids by owner
+  readonly #byResendKey = new Map<string, string>(); // ids
   readonly #kept = new Set<string>(); // ids of settled futures that have an owner, the oldest first
   #keptBytes = 0;
   readonly #watchers = new Map<string, Set<() => void>>(); // by owner
@@ -74,10 +77,15 @@ export class FutureStore<T> {
    *
    * @param owner whose futures {@link settledOf} returns together.
    * @param cancel makes the operation fail soon; absent: it cannot be cancelled.
+   * @param resendKey equal for a request and a copy of it that is sent again; see {@link idOf}.
    */
   add(
     operation: Promise<T>,
-    { owner, cancel }: { owner?: string; cancel?: () => void } = {},
+    {
+      owner,
+      cancel,
+      resendKey,
+    }: { owner?: string; cancel?: () => void; resendKey?: string | undefined } = {},
   ): string {
     this.#sweep();
     const id = `${this.#instance}-${this.#created++}-${randomBytes(8).toString('hex')}`;
@@ -88,6 +96,8 @@ export class FutureStore<T> {
     const future: Future<T> = {
       settled,
       owner,
+      resendKey,
+      canCancel: cancel !== undefined,
       cancel,
       settledAs: Infinity,
       expiresAt: Infinity,
@@ -95,8 +105,10 @@ export class FutureStore<T> {
     };
     this.#futures.set(id, future);
     if (owner !== undefined) addTo(this.#owned, owner, id);
+    if (resendKey !== undefined) this.#byResendKey.set(resendKey, id);
     void settled.then((outcome) => {
       future.outcome = outcome;
+      future.cancel = undefined;
       future.settledAs = ++this.#settled;
       future.expiresAt = this.now() + this.#limits.keepUnfetchedMs;
       if (owner === undefined) return;
@@ -109,6 +121,12 @@ export class FutureStore<T> {
   /** Whether the operation is running or its result is still kept. */
   has(id: string): boolean {
     return this.#find(id) !== undefined;
+  }
+
+  /** Returns the future of a request that was sent before and is running or whose result is still kept. */
+  idOf(resendKey: string): string | undefined {
+    const id = this.#byResendKey.get(resendKey);
+    return id !== undefined && this.has(id) ? id : undefined;
   }
 
   /**
@@ -159,9 +177,9 @@ export class FutureStore<T> {
     if (future === undefined) {
       const absence = this.#explainAbsence(id);
       if (absence.status === 404) throw absence;
-    } else if (future.cancel === undefined) {
+    } else if (!future.canCancel) {
       throw badRequest(`request_id ${id} is no sample: only samples can be cancelled`);
-    } else future.cancel();
+    } else future.cancel?.();
   }
 
   /** Drops the results of an owner that has them; ids of others are ignored. */
@@ -222,8 +240,11 @@ export class FutureStore<T> {
     }
   }
 
-  #remove(id: string, { owner, bytes }: Future<T>): void {
+  #remove(id: string, { owner, resendKey, bytes }: Future<T>): void {
     this.#futures.delete(id);
+    if (resendKey !== undefined && this.#byResendKey.get(resendKey) === id) {
+      this.#byResendKey.delete(resendKey);
+    }
     this.#kept.delete(id);
     this.#keptBytes -= bytes;
     if (owner !== undefined) removeFrom(this.#owned, owner, id);

@@ -54,15 +54,13 @@ interface SamplingSession {
  */
 const maxOpenedBySamplingKey = 1_000;
 const maxWaiting = 1024; // requests; more are refused with 429
-const rememberedRequests = 10_000;
 
 /** The sampling sessions of this process and their requests. */
 export class SamplingSessions {
   readonly #samplers = new Map<string, SamplingSession>();
   readonly #openedBySamplingKey = new Set<string>(); // ids, the oldest first
   readonly #closed = new Map<string, number>(); // when the last sampler of a snapshot was closed, in ms, by path
-  readonly #created = new ResendMemory<SamplingSession>(rememberedRequests);
-  readonly #requests = new ResendMemory<string>(rememberedRequests);
+  readonly #created = new ResendMemory<string>(10_000); // ids, since a closed sampler need not be kept
   readonly #queue: SamplingQueue;
   readonly #scoring: ScoringQueue;
 
@@ -83,7 +81,7 @@ export class SamplingSessions {
   create(request: z.output<typeof CreateSamplingSessionRequest>, access: Access): SamplingSession {
     const session = this.sessions.get(request.session_id);
     const { sampling_session_seq_id: seqId, model_path: path, base_model: baseModel } = request;
-    const create = (): SamplingSession => {
+    const create = (): string => {
       const checkpoint = path === undefined ? undefined : this.store.get(parseTinkerPath(path));
       const base = checkpoint?.base_model ?? baseModel;
       if (base === undefined) throw badRequest('model_path or base_model is required');
@@ -95,11 +93,11 @@ export class SamplingSessions {
       }
       const opened = this.open(session, { checkpoint, isInflight: false });
       if (access === 'sampling') this.#limitOpened(opened);
-      return opened;
+      return opened.id;
     };
-    if (seqId === undefined) return create();
-    const isOpen = ({ id }: SamplingSession) => this.#samplers.has(id);
-    return this.#created.getOrCreate(`${session.id}/${seqId}`, create, isOpen);
+    if (seqId === undefined) return this.get(create());
+    const isOpen = (id: string) => this.#samplers.has(id);
+    return this.get(this.#created.getOrCreate(`${session.id}/${seqId}`, create, isOpen));
   }
 
   /** Opens a session without checking that the checkpoint fits: the caller has checked or just saved it. */
@@ -196,30 +194,26 @@ export class SamplingSessions {
     }
     const sampler = this.get(request.sampling_session_id);
     sampler.lastUsedAt = Date.now();
-    const digest = createHash('sha256')
-      .update(JSON.stringify({ ...request, seq_id: String(request.seq_id) }))
-      .digest();
     const plan = planSample(request, this.model, randomInt(2 ** 32));
-    const start = () => {
-      if (this.#queue.depth + this.#scoring.depth + this.worker().depth >= maxWaiting) {
-        const detail = `${maxWaiting} sampling requests are waiting; try again later`;
-        throw new ApiError(429, detail, { 'retry-after': '1' });
-      }
-      const cancelled = new AbortController();
-      const sampling = this.#run(sampler.weights, plan, cancelled.signal).finally(() => {
-        sampler.lastUsedAt = Date.now();
-      });
-      return this.futures.add(sampling, {
-        owner: this.clientOf(sampler.id, cloneOf(request.seq_id)),
-        cancel: () => {
-          cancelled.abort();
-        },
-      });
-    };
-    if (request.seq_id === undefined) return start();
     // Unlike a training operation, a sample whose result has expired can be drawn again.
-    const isKept = (requestId: string) => this.futures.has(requestId);
-    return this.#requests.getOrCreate(digest.toString('base64'), start, isKept);
+    const resendKey = request.seq_id === undefined ? undefined : digestOf(request);
+    const sent = resendKey === undefined ? undefined : this.futures.idOf(resendKey);
+    if (sent !== undefined) return sent;
+    if (this.#queue.depth + this.#scoring.depth + this.worker().depth >= maxWaiting) {
+      const detail = `${maxWaiting} sampling requests are waiting; try again later`;
+      throw new ApiError(429, detail, { 'retry-after': '1' });
+    }
+    const cancelled = new AbortController();
+    const sampling = this.#run(sampler.weights, plan, cancelled.signal).finally(() => {
+      sampler.lastUsedAt = Date.now();
+    });
+    return this.futures.add(sampling, {
+      owner: this.clientOf(sampler.id, cloneOf(request.seq_id)),
+      cancel: () => {
+        cancelled.abort();
+      },
+      resendKey,
+    });
   }
 
   async #run(
@@ -262,6 +256,12 @@ export class SamplingSessions {
       },
     };
   }
+}
+
+/** Equal for two requests of the same sequence id and content. */
+function digestOf(request: z.output<typeof SampleRequest>): string {
+  const text = JSON.stringify({ ...request, seq_id: String(request.seq_id) });
+  return createHash('sha256').update(text).digest('base64');
 }
 
 /** The number of the client that chose a sequence id. */

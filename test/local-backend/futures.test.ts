@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { PermanentError } from '../../shared/base/errors.js';
 import { ApiError } from '../../local-backend/http-api.js';
 import { FutureStore, type SettledFutures } from '../../local-backend/futures.js';
 import { never } from '../support/waiting.js';
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
 
 const status = (expected: number) => (error: unknown) =>
   error instanceof ApiError && error.status === expected;
@@ -143,6 +148,48 @@ describe('the futures', () => {
     });
   });
 
+  it('a request that is sent again finds its future until the result is dropped', async () => {
+    const futures = new FutureStore<string>({ ownedBytes: 2_000 });
+    const add = (resendKey: string) =>
+      futures.add(Promise.resolve('done'), { owner: 'a', resendKey });
+    const first = add('one');
+    assert.equal(futures.idOf('one'), first);
+    assert.equal(futures.idOf('two'), undefined);
+    await turn();
+    const second = add('two'); // of 1 KiB each, only one fits
+    await turn();
+    assert.deepEqual([futures.idOf('one'), futures.idOf('two')], [undefined, second]);
+  });
+
+  it('nothing of a request is kept once its result is dropped', async () => {
+    const futures = new FutureStore<string>({ ownedBytes: 2_000 });
+    const live = (): number => {
+      collect();
+      return process.memoryUsage().heapUsed;
+    };
+    const before = live();
+    for (let i = 0; i < 300; i++) {
+      const resendKey = `${i}${'x'.repeat(100_000)}`;
+      futures.add(Promise.resolve('done'), { owner: 'a', resendKey });
+      await turn();
+    }
+    assert(live() - before < 10_000_000); // the keys of all would be 30 MB
+  });
+
+  it('an expired result that is dropped later takes no newer future of the same request with it', async () => {
+    let now = 0;
+    const futures = new FutureStore<string>({ keepUnfetchedMs: 100 }, () => now);
+    const add = () => futures.add(Promise.resolve('done'), { owner: 'a', resendKey: 'one' });
+    add();
+    await turn();
+    now = 100; // expired, but dropped only by a later sweep
+    assert.equal(futures.idOf('one'), undefined);
+    const again = add();
+    now = 10_000;
+    futures.add(Promise.resolve('sweeps'));
+    assert.equal(futures.idOf('one'), again);
+  });
+
   it('futures answer 410 for an id of an earlier process and 404 for one that was never issued', async () => {
     const earlier = new FutureStore<string>().add(Promise.resolve('lost'));
     const futures = new FutureStore<string>();
@@ -219,6 +266,9 @@ describe('the futures of an owner', () => {
     const can = futures.add(Promise.resolve('done'), { cancel });
     const cannot = futures.add(Promise.resolve('done'));
     futures.cancel(can);
+    assert.equal(cancelled, 1);
+    await turn();
+    futures.cancel(can); // it has ended
     assert.equal(cancelled, 1);
     assert.throws(() => {
       futures.cancel(cannot);

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import type { z } from 'zod';
 import type { CheckpointStore } from '../../local-backend/checkpoint-store.js';
 import { FutureStore } from '../../local-backend/futures.js';
@@ -12,14 +15,15 @@ import type { TrainingCalls } from '../../local-backend/training-worker.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../shared/model/model-writer.js';
 import type { WorkerCalls } from '../../shared/service/worker-calls.js';
-import { SampleRequest } from '../../shared/tinker/sampling-api.js';
+import { CreateSamplingSessionRequest, SampleRequest } from '../../shared/tinker/sampling-api.js';
 import { tinySizes } from '../support/tiny-model.js';
+import { never } from '../support/waiting.js';
 
-/** What the threads are asked for, if a client wants this of a model of this size. */
-async function callsFor(
-  intermediateSize: number,
-  wanted: Partial<z.input<typeof SampleRequest>>,
-): Promise<{ sampled: number[]; scored: number[] }> {
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+/** Sampling sessions of a model of this size, whose threads only record what they are asked for. */
+function open(intermediateSize: number) {
   const config = parseModelConfig(qwen3ConfigText({ ...tinySizes, intermediateSize }), 'config');
   const model = { name: 'base', directory: { path: 'nowhere', config, digest: 'digest' } };
   const calls = { sampled: [] as number[], scored: [] as number[] }; // rollouts, tokens
@@ -43,18 +47,25 @@ async function callsFor(
   const store = {} as unknown as CheckpointStore; // the base model is in none
   const clients = new Sessions();
   const sessions = new SamplingSessions(model, clients, store, futures, () => sampler, trainer);
-  const { id } = sessions.open(clients.create(), { checkpoint: undefined, isInflight: false });
-  const request = SampleRequest.parse({
-    sampling_session_id: id,
-    prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4] }] },
-    sampling_params: { max_tokens: 2 },
-    ...wanted,
-  });
-  const outcome = await futures.wait(
-    sessions.sample(request),
-    60_000,
-    new AbortController().signal,
-  );
+  const session = clients.create();
+  const { id } = sessions.open(session, { checkpoint: undefined, isInflight: false });
+  const request = (wanted: Partial<z.input<typeof SampleRequest>>) =>
+    SampleRequest.parse({
+      sampling_session_id: id,
+      prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4] }] },
+      sampling_params: { max_tokens: 2 },
+      ...wanted,
+    });
+  return { sessions, session, futures, calls, request };
+}
+
+/** What the threads are asked for, if a client wants this of a model of this size. */
+async function callsFor(
+  intermediateSize: number,
+  wanted: Partial<z.input<typeof SampleRequest>>,
+): Promise<{ sampled: number[]; scored: number[] }> {
+  const { sessions, futures, calls, request } = open(intermediateSize);
+  const outcome = await futures.wait(sessions.sample(request(wanted)), 60_000, never);
   assert(outcome?.isOk);
   return calls;
 }
@@ -67,5 +78,43 @@ describe('the sampling sessions of the local backend', () => {
 
   it('the thread that trains scores prompts, since it has the weights', async () => {
     assert.deepEqual(await callsFor(24, { prompt_logprobs: true }), { sampled: [1], scored: [2] });
+  });
+
+  it('a sample that is done is kept without its request', async () => {
+    const { sessions, futures, request } = open(24);
+    const begin = () => {
+      const asked = request({ seq_id: 1 });
+      return { id: sessions.sample(asked), asked: new WeakRef(asked) };
+    };
+    const { id, asked } = begin();
+    assert((await futures.wait(id, 60_000, never))?.isOk);
+    await turn(); // a weak reference holds its object until the end of its task
+    collect();
+    assert.equal(asked.deref(), undefined);
+    assert(futures.has(id));
+  });
+
+  it('a sample that is sent again has the future of the first, also if another is like it but for its id', () => {
+    const { sessions, request } = open(24);
+    const ids = [1, 1, 2, 1, undefined, undefined].map((seq_id) =>
+      sessions.sample(request({ seq_id })),
+    );
+    assert.deepEqual([ids[1], ids[3]], [ids[0], ids[0]]);
+    assert.equal(new Set(ids).size, 4);
+  });
+
+  it('a sampler that is closed is not kept for the request that opened it', async () => {
+    const { sessions, session } = open(24);
+    const asked = CreateSamplingSessionRequest.parse({
+      session_id: session.id,
+      sampling_session_seq_id: 0,
+      base_model: 'base',
+    });
+    const begin = () => new WeakRef(sessions.create(asked, 'all'));
+    const opened = begin();
+    sessions.closeOf(session);
+    await turn();
+    collect();
+    assert.equal(opened.deref(), undefined);
   });
 });
