@@ -20,6 +20,8 @@ export type OperationResult =
     }
   | { readonly kind: 'sample'; readonly result: SampleResult };
 
+const bytesOfArray = 256; // of a typed array besides its elements: with many short answers, these are the most
+
 /** Returns how many bytes the arrays of a result take. */
 export function bytesOf(result: OperationResult): number {
   if (result.kind === 'json') return 0;
@@ -36,7 +38,7 @@ function arraysOf(top: TopTokens | undefined): (Int32Array | Float32Array)[] {
 }
 
 function sum(arrays: readonly { readonly byteLength: number }[]): number {
-  return arrays.reduce((bytes, { byteLength }) => bytes + byteLength, 0);
+  return arrays.reduce((bytes, { byteLength }) => bytes + bytesOfArray + byteLength, 0);
 }
 
 /** Encodes the result: as protobuf if the client accepts it and the kind has a message, else as JSON. */
