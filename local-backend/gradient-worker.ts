@@ -1,7 +1,8 @@
 import { parentPort } from 'node:worker_threads';
+import { lazily } from '../shared/base/remembered.js';
 import type { Gradients } from '../shared/model/adamw.js';
 import type { Adapter } from '../shared/model/lora.js';
-import { checkModelDirectory } from '../shared/model/model-directory.js';
+import { assertUnchanged, type ModelDirectory } from '../shared/model/model-directory.js';
 import { Trainer, type TrainingResult } from '../shared/model/trainer.js';
 import type { Datum } from '../shared/rl/datum.js';
 import type { LossName } from '../shared/rl/losses.js';
@@ -9,8 +10,8 @@ import { serveCalls } from '../shared/service/worker-calls.js';
 
 /** The calls of a thread that computes a part of a batch. It keeps the model and nothing else. */
 export interface GradientCalls {
-  /** Must be the first call. @throws {UserError} on a broken model directory. */
-  load(input: { modelDir: string }): Promise<void>;
+  /** Must be the first call. @throws {UserError} on a model directory that has changed since. */
+  load(input: { directory: ModelDirectory }): Promise<void>;
   forwardBackward(input: {
     adapter: Adapter;
     data: readonly Datum[];
@@ -25,23 +26,27 @@ export interface GradientCalls {
 }
 
 if (parentPort === null) throw new Error('gradient-worker runs as a worker thread');
-let trainer: Trainer | undefined;
+let given: ModelDirectory | undefined;
 
-function loaded(): Trainer {
-  if (trainer === undefined) throw new Error('the training model is not loaded');
-  return trainer;
-}
+/** A directory that has changed is looked at again for the next call. */
+const loaded = lazily(async () => {
+  if (given === undefined) throw new Error('load was not called');
+  await assertUnchanged(given);
+  return Trainer.load(given, { threads: 1 });
+});
 
 serveCalls<GradientCalls>(parentPort, {
-  async load({ modelDir }) {
-    trainer = await Trainer.load(await checkModelDirectory(modelDir), { threads: 1 });
+  async load({ directory }) {
+    given = directory;
+    await loaded();
   },
   async forwardBackward({ adapter, data, loss, config }) {
     const gradients: Gradients = new Map();
     return {
-      ...(await loaded().forwardBackward(adapter, data, loss, config, gradients)),
+      ...(await (await loaded()).forwardBackward(adapter, data, loss, config, gradients)),
       gradients,
     };
   },
-  forward: ({ adapter, data, temperature }) => loaded().forward(adapter, data, temperature),
+  forward: async ({ adapter, data, temperature }) =>
+    (await loaded()).forward(adapter, data, temperature),
 });

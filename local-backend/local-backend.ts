@@ -121,7 +121,8 @@ async function serveModel(
   store: CheckpointStore,
   options: LocalBackendOptions,
 ): Promise<LocalBackend> {
-  const { modelDir, threads, log, scope } = options;
+  const { threads, log, scope } = options;
+  const { directory } = model;
   const sessions = new Sessions(options.now);
   const futures = new FutureStore<OperationResult>({ bytesOf });
   const trainer = new WorkerCalls<TrainingCalls>(new URL('./training-worker.js', import.meta.url));
@@ -129,7 +130,7 @@ async function serveModel(
     const worker = new WorkerCalls<SamplingCalls>(new URL('./sampling-worker.js', import.meta.url));
     void scope?.track(worker.died);
     // Later calls wait for the load. If it fails, each of them tries again, and fails with the reason.
-    worker.call('load', { modelDir, threads }).catch((err: unknown) => {
+    worker.call('load', { directory, threads }).catch((err: unknown) => {
       log.error({ err }, 'sampling model not loaded');
     });
     return worker;
@@ -167,7 +168,7 @@ async function serveModel(
         ...checkpointRoutes(store, runs, samplers, new Archives()),
       ],
     });
-    const loaded = markHandled(trainer.call('load', { modelDir, threads }));
+    const loaded = markHandled(trainer.call('load', { directory, threads }));
     const host = options.host.includes(':') ? `[${options.host}]` : options.host;
     return {
       url: `http://${host}:${server.port}`,

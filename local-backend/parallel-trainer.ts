@@ -1,6 +1,6 @@
 import type { Gradients } from '../shared/model/adamw.js';
 import type { Adapter } from '../shared/model/lora.js';
-import type { ModelFolder } from '../shared/model/model-weights.js';
+import type { ModelDirectory } from '../shared/model/model-directory.js';
 import { sessionThreads } from '../shared/model/parameters.js';
 import type { Scorer } from '../shared/model/scorer.js';
 import { accumulate, Trainer, type TrainingResult } from '../shared/model/trainer.js';
@@ -22,23 +22,23 @@ const minTokensPerPart = 512;
  * parts, so that equal calls give equal results.
  */
 export class ParallelTrainer implements GradientSource, AsyncDisposable {
-  readonly #modelDir: string;
+  readonly #directory: ModelDirectory;
   readonly #own: Trainer;
   readonly #maxParts: number;
   readonly #others: WorkerCalls<GradientCalls>[] = []; // each begun when there is a part for it
   #isEnding = false;
 
-  private constructor(modelDir: string, own: Trainer, maxParts: number) {
-    this.#modelDir = modelDir;
+  private constructor(directory: ModelDirectory, own: Trainer, maxParts: number) {
+    this.#directory = directory;
     this.#own = own;
     this.#maxParts = maxParts;
   }
 
   /** @param threads used at most, this one included. */
-  static async load(directory: ModelFolder, threads: number): Promise<ParallelTrainer> {
+  static async load(directory: ModelDirectory, threads: number): Promise<ParallelTrainer> {
     const ownThreads = sessionThreads(directory.config, threads);
     const own = await Trainer.load(directory, { threads: ownThreads });
-    return new ParallelTrainer(directory.path, own, ownThreads === threads ? 1 : threads);
+    return new ParallelTrainer(directory, own, ownThreads === threads ? 1 : threads);
   }
 
   /** Scores texts on this thread. */
@@ -111,7 +111,8 @@ export class ParallelTrainer implements GradientSource, AsyncDisposable {
       });
     };
     worker.died.catch(fail);
-    worker.call('load', { modelDir: this.#modelDir }).catch(fail);
+    // If it fails, each call tries again, and fails with the reason.
+    worker.call('load', { directory: this.#directory }).catch(() => undefined);
     return worker;
   }
 

@@ -2,10 +2,11 @@ import { parentPort } from 'node:worker_threads';
 import { lazily } from '../shared/base/remembered.js';
 import { Decoder } from '../shared/model/decoder.js';
 import { createAdapter, type Adapter } from '../shared/model/lora.js';
-import { checkModelDirectory } from '../shared/model/model-directory.js';
-import type { ModelFolder } from '../shared/model/model-weights.js';
+import { assertUnchanged, type ModelDirectory } from '../shared/model/model-directory.js';
+import { storedWeights, type ModelFolder } from '../shared/model/model-weights.js';
 import { sessionThreads } from '../shared/model/parameters.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
+import { frozen } from '../shared/model/weight-source.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
 import { AdapterFiles, type AdapterFile } from './adapter-files.js';
@@ -24,8 +25,8 @@ export interface SampleJob {
 
 /** The calls that the sampling thread serves, one at a time. */
 export interface SamplingCalls {
-  /** Must be the first call. @throws {UserError} on a broken model directory. */
-  load(input: { modelDir: string; threads: number }): Promise<void>;
+  /** Must be the first call. @throws {UserError} on a model directory that has changed since. */
+  load(input: { directory: ModelDirectory; threads: number }): Promise<void>;
   /** Samples the jobs in one batch; returns `count` sequences for each. */
   sample(input: {
     adapter: AdapterFile | undefined;
@@ -34,16 +35,21 @@ export interface SamplingCalls {
 }
 
 if (parentPort === null) throw new Error('sampling-worker runs as a worker thread');
-let given: { modelDir: string; threads: number } | undefined;
+let given: { directory: ModelDirectory; threads: number } | undefined;
 
-/** A directory that could not be read is read again for the next request. */
-const loaded = lazily(async () => {
+/** Each part of a directory is read when it is first needed. One that has changed is looked at again for the next request. */
+const unchanged = async (): Promise<ModelDirectory> => {
   if (given === undefined) throw new Error('load was not called');
-  const directory = await checkModelDirectory(given.modelDir);
-  const threads = sessionThreads(directory.config, given.threads);
-  return { directory, decoder: Decoder.of(directory, { threads }) };
+  await assertUnchanged(given.directory);
+  return given.directory;
+};
+const tokenizer = lazily(async () => loadTokenizer(await unchanged()));
+const loaded = lazily(async () => {
+  const directory = await unchanged();
+  const openWeights = async () => frozen(await storedWeights(await unchanged()));
+  const threads = sessionThreads(directory.config, given!.threads);
+  return { directory, decoder: new Decoder(directory.config, openWeights, threads, tokenizer) };
 });
-const tokenizer = lazily(async () => loadTokenizer((await loaded()).directory));
 const adapters = new AdapterFiles();
 
 /** The base model as a policy. All its modules are adapted, without effect, so that it is sampled by the same sessions as trained adapters. */

@@ -2,7 +2,7 @@ import { parentPort } from 'node:worker_threads';
 import { PermanentError } from '../shared/base/errors.js';
 import type { AdamParams } from '../shared/rl/adam-params.js';
 import { createAdapter, type AdapterOptions } from '../shared/model/lora.js';
-import { checkModelDirectory } from '../shared/model/model-directory.js';
+import { assertUnchanged, type ModelDirectory } from '../shared/model/model-directory.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
 import type { Datum } from '../shared/rl/datum.js';
 import type { ServedLoss } from '../shared/rl/gspo.js';
@@ -18,8 +18,8 @@ import { serveCalls } from '../shared/service/worker-calls.js';
 
 /** The calls that the training thread serves, one at a time. */
 export interface TrainingCalls {
-  /** Must be the first call. @throws {UserError} on a broken model directory. */
-  load(input: { modelDir: string; threads: number }): Promise<void>;
+  /** Must be the first call. @throws {UserError} on a model directory that has changed since. */
+  load(input: { directory: ModelDirectory; threads: number }): Promise<void>;
   create(input: { run: string } & AdapterOptions): void;
   drop(input: { run: string }): void;
   forwardBackward(input: {
@@ -54,8 +54,8 @@ function loaded(): { directory: ModelFolder; trainer: ParallelTrainer } {
 }
 
 const calls: TrainingCalls = {
-  async load({ modelDir, threads }) {
-    const directory = await checkModelDirectory(modelDir);
+  async load({ directory, threads }) {
+    await assertUnchanged(directory);
     model = { directory, trainer: await ParallelTrainer.load(directory, threads) };
   },
   create({ run, ...options }) {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readFile, stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { packageRoot } from '../base/package-root.js';
@@ -13,6 +13,8 @@ import { checkWeights, weightPaths, type ModelFolder } from './model-weights.js'
 export interface ModelDirectory extends ModelFolder {
   /** SHA-256 over configuration, tokenizer, generation configuration and weights: two processes with one digest hold one model. */
   readonly digest: string;
+  /** By the name of each file in the digest: its size and times, which change when it is written. */
+  readonly stamps: ReadonlyMap<string, string>;
 }
 
 const generationFile = 'generation_config.json';
@@ -74,16 +76,60 @@ async function generationEosTokenIds(path: string): Promise<number[] | undefined
  */
 export async function readModelDirectory(path: string): Promise<ModelDirectory> {
   const checked = await checkModelDirectory(path);
+  const stamps = await stampsOf(path); // before the content, so that a later write is noticed
   const hash = createHash('sha256');
-  const texts = ['config.json', 'tokenizer.json'];
-  if (existsSync(join(path, generationFile))) texts.push(generationFile);
-  for (const file of texts) hash.update(await readText(join(path, file)));
+  for (const file of textFiles(path)) hash.update(await readText(join(path, file)));
   for (const file of await weightPaths(path)) {
     for await (const piece of createReadStream(file, { highWaterMark: 2 ** 20 })) {
       hash.update(piece as Buffer);
     }
   }
-  return { ...checked, digest: hash.digest('hex') };
+  return { ...checked, digest: hash.digest('hex'), stamps };
+}
+
+/**
+ * Makes sure that a directory still holds what was read: of two threads that read it at different times, both must have
+ * the same model. It costs no more than a look at the files' times, unless one of them was written or moved.
+ *
+ * @throws {UserError} naming the directory and the files that have changed.
+ */
+export async function assertUnchanged({ path, digest, stamps }: ModelDirectory): Promise<void> {
+  const refusal = (what: string, options?: ErrorOptions) =>
+    new UserError(
+      `the model directory ${path} has changed since the server started: ${what}; put the former files back, or restart ` +
+        'the server to use the new ones',
+      options,
+    );
+  let changed: string[];
+  try {
+    const found = await stampsOf(path);
+    changed = [...new Set([...stamps.keys(), ...found.keys()])].filter(
+      (file) => stamps.get(file) !== found.get(file),
+    );
+    if (changed.length === 0 || (await readModelDirectory(path)).digest === digest) return;
+  } catch (cause) {
+    throw refusal(errorText(cause), { cause });
+  }
+  throw refusal(`other content in ${changed.sort().join(', ')}`);
+}
+
+/** The files in the digest besides the weights. */
+function textFiles(path: string): string[] {
+  const always = ['config.json', 'tokenizer.json'];
+  return existsSync(join(path, generationFile)) ? [...always, generationFile] : always;
+}
+
+async function stampsOf(path: string): Promise<Map<string, string>> {
+  const stamps = new Map<string, string>();
+  for (const file of [
+    ...textFiles(path).map((name) => join(path, name)),
+    ...(await weightPaths(path)),
+  ]) {
+    // The time of the last change to the inode cannot be set, unlike that of the content.
+    const { size, mtimeNs, ctimeNs } = await stat(file, { bigint: true });
+    stamps.set(basename(file), `${size} ${mtimeNs} ${ctimeNs}`);
+  }
+  return stamps;
 }
 
 async function readText(path: string): Promise<string> {

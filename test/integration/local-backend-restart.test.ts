@@ -1,10 +1,16 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdir, rename } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UserError } from '../../shared/base/errors.js';
-import { forwardBackward, startOn, tinyModel, Wire } from '../local-backend/running-backend.js';
+import {
+  createModelBody,
+  forwardBackward,
+  startOn,
+  tinyModel,
+  Wire,
+} from '../local-backend/running-backend.js';
 import { recordingLog } from '../support/log.js';
 import { until } from '../support/waiting.js';
 
@@ -82,6 +88,36 @@ describe('a restarted local backend', () => {
     assert.match(String(error), /config\.json/);
     await rename(`${config}.away`, config);
     await wire.samples(await askedSample(wire, session, model, 1));
+  });
+
+  it('a sampler refuses a model that was written over after the server started, until it is put back', async () => {
+    await using directory = await tinyModel();
+    await using other = await tinyModel(1);
+    await using backend = await startOn(directory.path);
+    const wire = new Wire(backend.url);
+    const session = await wire.createSession();
+    const whole = await wire.createModel(session);
+    const lora_config = { rank: 4, train_mlp: false }; // the sampler reads the weights again for it
+    const creation = { ...createModelBody(session, 1), lora_config };
+    const { model_id } = await wire.result(await wire.post('create_model', creation));
+    const partial = String(model_id);
+    for (const model of [whole, partial]) {
+      const save = { model_id: model, path: 'last', seq_id: 1 };
+      await wire.result(await wire.post('save_weights_for_sampler', save));
+    }
+    const weights = join(directory.path, 'model.safetensors');
+    const own = await readFile(weights);
+    const refused = async (model: string, sampler: number) => {
+      await copyFile(join(other.path, 'model.safetensors'), weights);
+      const { error } = await wire.result(await askedSample(wire, session, model, sampler));
+      const reason = 'has changed .*: other content in model.safetensors; .* restart the server';
+      assert.match(String(error), new RegExp(`${directory.path} ${reason}`));
+      await writeFile(weights, own);
+    };
+    await refused(whole, 0);
+    await wire.samples(await askedSample(wire, session, whole, 1));
+    await refused(partial, 2);
+    await wire.samples(await askedSample(wire, session, partial, 3));
   });
 
   it('a second local backend on the same checkpoints waits for the first to end, and is refused if it does not', async () => {

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { ParallelTrainer, parts } from '../../local-backend/parallel-trainer.js';
@@ -93,6 +95,29 @@ describe('a trainer of several threads', () => {
     await assert.rejects(train(faulty), /data\[80\] needs \d+ weights/);
     await assert.rejects(train(unknown), /token 99 of a vocabulary of 22/);
     assert.equal((await train(data)).logprobs.length, data.length);
+  });
+
+  it('a thread that begins later refuses another model than the one that trains, until it is put back', async () => {
+    await using copied = await tinyModel();
+    await using other = await tinyModel(1);
+    await using trainer = await ParallelTrainer.load(copied, 2);
+    const weights = join(copied.path, 'model.safetensors');
+    const own = await readFile(weights);
+    await copyFile(join(other.path, 'model.safetensors'), weights);
+    const adapter = warmAdapter(copied.config, 1);
+    for (let call = 0; call < 2; call++) {
+      await assert.rejects(
+        trainer.forward(adapter, data, 1),
+        new RegExp(
+          `${copied.path} has changed .* other content in model.safetensors; .* restart the server`,
+        ),
+      );
+    }
+    await writeFile(weights, own);
+    const found = await trainer.forward(adapter, data, 1);
+    found.forEach((logprobs, i) => {
+      assert.equal(logprobs.length, data[i]!.tokens.length);
+    });
   });
 
   it('only a small model is copied to every thread', () => {

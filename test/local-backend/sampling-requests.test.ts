@@ -20,7 +20,7 @@ import { never } from '../support/waiting.js';
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
 const model: ServedModel = {
   name: 'base',
-  directory: { path: 'nowhere', config, digest: 'digest' },
+  directory: { path: 'nowhere', config, digest: 'digest', stamps: new Map() },
 };
 
 const sample = (sampling: Record<string, unknown>, tokens: number[], more = {}) => ({

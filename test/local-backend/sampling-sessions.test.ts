@@ -25,7 +25,10 @@ const collect = runInNewContext('gc') as () => void;
 /** Sampling sessions of a model of this size, whose threads only record what they are asked for. */
 function open(intermediateSize: number) {
   const config = parseModelConfig(qwen3ConfigText({ ...tinySizes, intermediateSize }), 'config');
-  const model = { name: 'base', directory: { path: 'nowhere', config, digest: 'digest' } };
+  const model = {
+    name: 'base',
+    directory: { path: 'nowhere', config, digest: 'digest', stamps: new Map() },
+  };
   const calls = { sampled: [] as number[], scored: [] as number[] }; // rollouts, tokens
   const sample: SamplingCalls['sample'] = ({ jobs }) => {
     calls.sampled.push(...jobs.map(({ count }) => count));

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import {
+  assertUnchanged,
   checkModelDirectory,
   readModelDirectory,
   type ModelDirectory,
@@ -46,6 +47,36 @@ describe('a model directory', () => {
       return bytes;
     });
     assert.notEqual((await readModelDirectory(bent)).digest, tiny.digest);
+  });
+
+  it('a model directory that was written again counts as changed only if the content differs', async () => {
+    await using directory = await tinyModel();
+    const file = join(directory.path, 'model.safetensors');
+    const bytes = await readFile(file);
+    const time = 1_700_000_000; // in seconds
+    await utimes(file, time, time);
+    const model = await readModelDirectory(directory.path);
+    await assertUnchanged(model);
+    await writeFile(file, bytes);
+    await assertUnchanged(model);
+    await writeFile(file, bytes.with(bytes.length - 1, bytes.at(-1)! ^ 1));
+    await utimes(file, time, time); // as by a copy that keeps the time
+    const refused = (what: string) => ({
+      name: 'UserError',
+      message: new RegExp(
+        `${model.path} has changed since .* started: ${what}; .* restart the server`,
+      ),
+    });
+    await assert.rejects(assertUnchanged(model), refused('other content in model.safetensors'));
+    const generation = join(model.path, 'generation_config.json');
+    await writeFile(generation, '{}');
+    const both = 'other content in generation_config.json, model.safetensors';
+    await assert.rejects(assertUnchanged(model), refused(both));
+    await rm(file);
+    await assert.rejects(assertUnchanged(model), refused('.* no model.safetensors.*'));
+    await rm(generation);
+    await writeFile(file, bytes);
+    await assertUnchanged(model);
   });
 
   it('a model directory ends answers at the ids of generation_config.json, as transformers does', async () => {
