@@ -27,7 +27,7 @@ import { ResendMemory } from './resend-memory.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import { assertFits, type ServedModel } from './served-model.js';
 import type { Session } from './sessions.js';
-import type { TrainingRun, TrainingRuns } from './training-runs.js';
+import { loadOperation, type TrainingRun, type TrainingRuns } from './training-runs.js';
 import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
@@ -125,6 +125,7 @@ export class TrainingOperations {
           gradClipNorm: adam.grad_clip_norm,
         },
       });
+      this.runs.hasWeights(run);
       const metrics = { 'grad_norm:mean': gradNorm, 'step:max': step };
       return { kind: 'json', json: { metrics, type: 'optim_step' } };
     });
@@ -214,14 +215,29 @@ export class TrainingOperations {
       } as const;
       const { modelId } = this.runs.create(creation, saved.lora_alpha);
       const run = this.runs.get(modelId);
-      return { requestId: this.loadWeights(run, { ...request, seq_id: undefined }), modelId };
+      const loading = this.runs.submit(run, undefined, loadOperation, [], async () => {
+        try {
+          return await this.#load(run, request);
+        } catch (error) {
+          this.runs.unload(run); // of no use, and its client has not seen it
+          throw error;
+        }
+      });
+      return { requestId: loading, modelId };
     });
   }
 
   loadWeights(run: TrainingRun, request: z.output<typeof LoadWeightsRequest>): string {
-    const { seq_id, path, optimizer: withOptimizer } = request;
-    const content = [path, String(withOptimizer)];
-    return this.runs.submit(run, seq_id, 'load_weights', content, async () => {
+    const content = [request.path, String(request.optimizer)];
+    const load = () => this.#load(run, request);
+    return this.runs.submit(run, request.seq_id, loadOperation, content, load);
+  }
+
+  async #load(
+    run: TrainingRun,
+    { path, optimizer: withOptimizer }: z.output<typeof LoadWeightsRequest>,
+  ): Promise<OperationResult> {
+    try {
       const id = parseTinkerPath(path);
       const reason = incompatibility(this.store.get(id), run.geometry);
       if (reason !== undefined) throw badRequest(`${path} cannot be loaded: ${reason}`);
@@ -231,8 +247,12 @@ export class TrainingOperations {
         adapter,
         ...(withOptimizer && optimizer !== undefined && { optimizer }),
       });
-      return json({ path, model_id: run.id, type: 'load_weights' });
-    });
+    } catch (error) {
+      this.runs.lacksState(run, path, error);
+      throw error;
+    }
+    this.runs.hasWeights(run);
+    return json({ path, model_id: run.id, type: loadOperation });
   }
 
   async #save(

@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
+import { errorText, PermanentError } from '../shared/base/errors.js';
 import type { CreateModelRequest } from '../shared/tinker/api.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { badRequest, narrowSeed, notFound } from './http-api.js';
@@ -26,8 +27,13 @@ export interface TrainingRun {
   readonly gate: SequenceGate;
   readonly requests: ResendMemory<string>;
   readonly inflight: SamplerWeights; // of its inflight samplers
+  isFresh: boolean; // its weights are those that it was created with
+  missingState: string | undefined; // why a state could not be loaded into fresh weights
   lastRequestAt: number; // ms since the epoch
 }
+
+/** The operation that gives a run the weights of a state. */
+export const loadOperation = 'load_weights';
 
 const maxRank = 1024;
 const rememberedOperations = 1000; // per run: far more than any client pipelines
@@ -83,6 +89,8 @@ export class TrainingRuns {
         gate: this.#gate(id),
         requests: new ResendMemory(rememberedOperations),
         inflight: { checkpoint: undefined, isInflight: true },
+        isFresh: true,
+        missingState: undefined,
         lastRequestAt: Date.now(),
       };
       this.#runs.set(run.id, run);
@@ -126,6 +134,8 @@ export class TrainingRuns {
    * Queues an operation by its sequence id and returns the id of its future. A resent operation (same
    * id, same content) gets the first one's future; a different operation with a used id fails.
    *
+   * The operation fails if its run should have the weights of a state that could not be loaded, unless it loads one.
+   *
    * @param content everything that distinguishes two operations.
    */
   submit(
@@ -135,12 +145,29 @@ export class TrainingRuns {
     content: readonly (string | Uint8Array)[],
     work: () => Promise<OperationResult>,
   ): string {
-    const start = () => this.futures.add(run.gate.run(seqId, () => timed(operation, work)));
+    const inTurn = () => {
+      const { missingState } = run;
+      if (missingState === undefined || operation === loadOperation) return timed(operation, work);
+      return Promise.reject(new PermanentError(missingState));
+    };
+    const start = () => this.futures.add(run.gate.run(seqId, inTurn));
     // Ids start at 1. Clients send 0 to query the expected id, so it is never a resent operation.
     if (seqId === undefined || seqId < 1) return start();
     const hash = createHash('sha256').update(`${seqId}/${operation}/`);
     for (const part of content) hash.update(part);
     return run.requests.getOrCreate(hash.digest('base64'), start);
+  }
+
+  /** Records that a run has the weights of a state, or that it has been trained. */
+  hasWeights(run: TrainingRun): void {
+    run.isFresh = false;
+    run.missingState = undefined;
+  }
+
+  /** Refuses to train or save fresh weights in the place of those that a client asked for. */
+  lacksState(run: TrainingRun, path: string, error: unknown): void {
+    if (!run.isFresh) return; // its weights are as they were before
+    run.missingState = `model ${run.id} was to have the weights of ${path}, which could not be loaded (${errorText(error)}); load a state that can be loaded, or create another model`;
   }
 
   /** Frees the run's memory; keeps its checkpoints. */
