@@ -24,6 +24,10 @@ export class ResendMemory<T> {
     return created;
   }
 
+  get(key: string): T | undefined {
+    return this.#entries.get(key);
+  }
+
   /** The next request of that key is executed again. */
   forget(key: string): void {
     this.#entries.delete(key);

@@ -219,7 +219,7 @@ export class TrainingOperations {
         try {
           return await this.#load(run, request);
         } catch (error) {
-          this.runs.unload(run); // of no use, and its client has not seen it
+          this.runs.abandon(run);
           throw error;
         }
       });

@@ -145,7 +145,15 @@ export function trainingRoutes(
         });
       },
     },
-    operation('unload_model', UnloadModelRequest, (run) => runs.unload(run)),
+    {
+      method: 'POST',
+      path: '/api/v1/unload_model',
+      async handle(request) {
+        const body = await readJson(request, UnloadModelRequest);
+        const { requestId, modelId } = runs.unload(body.model_id);
+        return futureReply(requestId, modelId);
+      },
+    },
     {
       method: 'POST',
       path: '/api/v1/forward_backward',

@@ -35,6 +35,13 @@ export interface TrainingRun {
 /** The operation that gives a run the weights of a state. */
 export const loadOperation = 'load_weights';
 
+/** What is known of a run that was unloaded. */
+interface Unloaded {
+  readonly requestId: string; // of the future of unload_model
+  readonly modelId: string;
+  readonly why: string;
+}
+
 const maxRank = 1024;
 const rememberedOperations = 1000; // per run: far more than any client pipelines
 
@@ -43,6 +50,7 @@ export class TrainingRuns {
   readonly #runs = new Map<string, TrainingRun>();
   readonly #byDerivedId = new Map<string, TrainingRun>();
   readonly #created = new ResendMemory<{ requestId: string; modelId: string }>(10_000);
+  readonly #unloaded = new ResendMemory<Unloaded>(10_000); // by both ids of a run
 
   constructor(
     private readonly model: ServedModel,
@@ -108,8 +116,9 @@ export class TrainingRuns {
   get(id: string): TrainingRun {
     const run = this.find(id);
     if (run === undefined) {
+      const why = this.#unloaded.get(id)?.why ?? 'it is unknown, as after a restart of the backend';
       throw notFound(
-        `model ${JSON.stringify(id)} is not in training; if the backend has restarted, create a model and load its last saved state`,
+        `model ${JSON.stringify(id)} is not in training (${why}); create a model and load its last saved state`,
       );
     }
     run.lastRequestAt = Date.now();
@@ -170,14 +179,23 @@ export class TrainingRuns {
     run.missingState = `model ${run.id} was to have the weights of ${path}, which could not be loaded (${errorText(error)}); load a state that can be loaded, or create another model`;
   }
 
-  /** Frees the run's memory; keeps its checkpoints. */
-  unload(run: TrainingRun): string {
-    this.#forget(run);
-    const work = async (): Promise<OperationResult> => {
-      await this.worker.call('drop', { run: run.id });
-      return { kind: 'json', json: { model_id: run.id, type: 'unload_model' } };
-    };
-    return this.futures.add(run.gate.run(undefined, work));
+  /**
+   * Frees the memory of a run; keeps its checkpoints. A run that is unloaded already stays so: its client may not have
+   * received the answer.
+   *
+   * @throws {ApiError} 404 for a run that never was.
+   */
+  unload(id: string): { requestId: string; modelId: string } {
+    const known = this.#unloaded.get(id);
+    if (known === undefined) return this.#unload(this.get(id), 'its client unloaded it');
+    const { requestId, modelId } = known;
+    if (this.futures.has(requestId)) return known;
+    return { requestId: this.futures.add(Promise.resolve(unloadResult(modelId))), modelId };
+  }
+
+  /** Frees the memory of a run of which its client has no use, because its state could not be loaded. */
+  abandon(run: TrainingRun): void {
+    this.#unload(run, run.missingState ?? 'its state could not be loaded');
   }
 
   /** Frees the memory of runs whose clients are gone. */
@@ -191,8 +209,20 @@ export class TrainingRuns {
       const run = this.#runs.get(id);
       if (run === undefined) continue;
       this.log.info({ run: id, session: session.id, why }, 'run unloaded');
-      this.unload(run);
+      this.#unload(run, `its session was ${why}`);
     }
+  }
+
+  #unload(run: TrainingRun, why: string): Unloaded {
+    this.#forget(run);
+    const work = async (): Promise<OperationResult> => {
+      await this.worker.call('drop', { run: run.id });
+      return unloadResult(run.id);
+    };
+    const requestId = this.futures.add(run.gate.run(undefined, work));
+    const unloaded = { requestId, modelId: run.id, why };
+    for (const id of [run.id, run.derivedId]) this.#unloaded.getOrCreate(id, () => unloaded);
+    return unloaded;
   }
 
   #forget({ id, derivedId }: TrainingRun): void {
@@ -216,4 +246,8 @@ export class TrainingRuns {
     );
     return { kind: 'json', json: { model_id: run.id, type: 'create_model' } };
   }
+}
+
+function unloadResult(modelId: string): OperationResult {
+  return { kind: 'json', json: { model_id: modelId, type: 'unload_model' } };
 }

@@ -75,7 +75,11 @@ describe('a model whose state cannot be loaded', () => {
     assert.match(await errorOf(loading), /ENOENT/);
     if (training !== undefined) assert.match(await errorOf(training), lost);
     for (const name of [derived, loading['model_id']]) {
-      assert.equal((await wire.tryPost('get_info', { model_id: name })).status, 404);
+      const refused = await wire.tryPost('get_info', { model_id: name });
+      assert.equal(refused.status, 404);
+      assert.match(await refused.text(), lost);
+      const unloaded = await wire.result(await wire.post('unload_model', { model_id: name }));
+      assert.deepEqual(unloaded, { model_id: loading['model_id'], type: 'unload_model' });
     }
     await rename(`${file}.away`, file);
   });
