@@ -100,8 +100,13 @@ export class SamplingSessions {
     return this.get(this.#created.getOrCreate(`${session.id}/${seqId}`, create, isOpen));
   }
 
-  /** Opens a session without checking that the checkpoint fits: the caller has checked or just saved it. */
+  /**
+   * Opens a session without checking that the checkpoint fits: the caller has checked or just saved it.
+   *
+   * @throws {ApiError} 404 if the client's session has ended meanwhile.
+   */
   open(session: Session, weights: SamplerWeights): SamplingSession {
+    this.sessions.peek(session.id);
     const lastUsedAt = Date.now();
     const sampler: SamplingSession = { id: randomUUID(), session, weights, joined: 0, lastUsedAt };
     this.#samplers.set(sampler.id, sampler);

@@ -152,6 +152,8 @@ export class TrainingOperations {
           'kind is inflight: such weights have no path and no ttl_seconds; leave them out',
         );
       }
+      // Without a name, they are of use only to the sampler, which a session that has ended cannot have.
+      if (path === undefined) this.runs.session(run.session.id);
       const saved = await this.#save(run, 'sampler_weights', request);
       if (path !== undefined) {
         return json({ path: formatTinkerPath(pathOf(saved)), sampling_session_id: null, type });
