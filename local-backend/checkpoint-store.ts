@@ -249,9 +249,15 @@ export class CheckpointStore {
   ): Promise<void> {
     await this.#inTurn(path, async () => {
       const metadata = { ...this.get(path), ...changes, unnamed: undefined };
-      await writeWhenRoom('checkpoints', this.wait, () =>
-        replaceFile(join(this.#folder(path), metadataFile), textOf(metadata)),
-      );
+      try {
+        await writeWhenRoom('checkpoints', this.wait, () =>
+          replaceFile(join(this.#folder(path), metadataFile), textOf(metadata)),
+        );
+      } catch (error) {
+        // Once a deletion that runs has ended, so that its 404 is thrown and not that a file is missing.
+        await this.#alone(path, () => Promise.resolve(this.get(path)));
+        throw error;
+      }
       if (this.has(path)) this.#byPath.set(formatTinkerPath(path), metadata);
     });
   }
