@@ -35,6 +35,12 @@ export function checkpointRoutes(
   archives: Archives,
 ): Route[] {
   const copies = new ResendMemory<Promise<TinkerPath>>(1_000);
+
+  async function remove(path: TinkerPath): Promise<Reply> {
+    await deleteCheckpoint(store, samplers, path);
+    return noContent;
+  }
+
   return [
     {
       method: 'GET',
@@ -102,6 +108,10 @@ export function checkpointRoutes(
       method,
       path: '/api/v1/training_runs/:run/checkpoints/*/publish',
       async handle({ params: [run, checkpoint] }) {
+        if (method === 'DELETE') {
+          const named = checkpointNamedPublish(store, runs, run!, checkpoint!);
+          if (named !== undefined) return remove(named);
+        }
         const path = findCheckpoint(store, runs, run!, checkpoint!);
         await store.change(path, { public: method === 'POST' });
         return noContent;
@@ -121,10 +131,8 @@ export function checkpointRoutes(
     {
       method: 'DELETE', // after …/publish, which it would match
       path: '/api/v1/training_runs/:run/checkpoints/*',
-      async handle({ params: [run, checkpoint] }) {
-        const path = findCheckpoint(store, runs, run!, checkpoint!);
-        await deleteCheckpoint(store, samplers, path);
-        return noContent;
+      handle({ params: [run, checkpoint] }) {
+        return remove(findCheckpoint(store, runs, run!, checkpoint!));
       },
     },
     {
@@ -256,6 +264,19 @@ function findCheckpoint(
     throw notFound(`checkpoint ${JSON.stringify(text)} of run ${runId} not found`);
   }
   return found;
+}
+
+/** The checkpoint that `DELETE …/weights/publish` deletes: the path is also that to unpublish one named `weights`, without its kind. */
+function checkpointNamedPublish(
+  store: CheckpointStore,
+  runs: TrainingRuns,
+  run: string,
+  text: string,
+): TinkerPath | undefined {
+  const kind = checkpointKinds.find((one) => one === text);
+  if (kind === undefined) return undefined;
+  const path = { runId: runs.find(run)?.id ?? run, kind, name: 'publish' };
+  return store.has(path) ? path : undefined;
 }
 
 function redirectToArchive(

@@ -68,6 +68,33 @@ describe(
       seq = 1;
     });
 
+    it('a checkpoint is published and deleted also if its name is publish', async () => {
+      await save('publish');
+      await save('other');
+      for (const method of ['POST', 'DELETE']) {
+        assert.equal((await ask(method, 'publish', 'publish')).status, 204);
+        assert.equal((await checkpoint('publish'))?.['public'], method === 'POST');
+      }
+      const deletion = () =>
+        wire.fetch(`/api/v1/training_runs/${model}/checkpoints/sampler_weights/publish`, {
+          method: 'DELETE',
+        });
+      assert.equal((await deletion()).status, 204);
+      assert.equal(await checkpoint('publish'), undefined);
+      assert(await checkpoint('other'));
+      assert.equal((await deletion()).status, 404);
+    });
+
+    it('a checkpoint that is named like a kind is unpublished without its kind', async () => {
+      await save('weights');
+      const bare = (method: string) =>
+        wire.fetch(`/api/v1/training_runs/${model}/checkpoints/weights/publish`, { method });
+      for (const method of ['POST', 'DELETE']) {
+        assert.equal((await bare(method)).status, 204);
+        assert.equal((await checkpoint('weights'))?.['public'], method === 'POST');
+      }
+    });
+
     it('a checkpoint is deleted when its time is over, with its sampling sessions', async () => {
       await save('saved-for-an-hour', hour);
       await save('extended', hour);
