@@ -3,6 +3,7 @@ import { lazily } from '../shared/base/remembered.js';
 import { Decoder } from '../shared/model/decoder.js';
 import { createAdapter, type Adapter } from '../shared/model/lora.js';
 import { assertUnchanged, type ModelDirectory } from '../shared/model/model-directory.js';
+import { specialTokenOf } from '../shared/model/stop-strings.js';
 import { storedWeights, type ModelFolder } from '../shared/model/model-weights.js';
 import { sessionThreads } from '../shared/model/parameters.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
@@ -57,6 +58,20 @@ function neutralAdapter({ config }: ModelFolder): Adapter {
   return createAdapter(config, { rank: 1, alpha: 1, seed: 0, attn: true, mlp: true });
 }
 
+/** Separates the stop strings that name a special token from those that a text can contain. */
+async function divided(
+  stopStrings: readonly string[],
+): Promise<{ special: number[]; texts: string[] }> {
+  const special: number[] = [];
+  const texts: string[] = [];
+  for (const stop of stopStrings) {
+    const token = specialTokenOf(stop, await tokenizer());
+    if (token === undefined) texts.push(stop);
+    else special.push(token);
+  }
+  return { special, texts };
+}
+
 serveCalls<SamplingCalls>(parentPort, {
   async load(input) {
     given = input;
@@ -74,13 +89,13 @@ serveCalls<SamplingCalls>(parentPort, {
     };
     const ownStops = directory.config.eosTokenIds;
     const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;
-    const sampled = await decoder.sampleGroups(
-      jobs.map((job) => ({
-        ...job,
-        stopTokenIds: [...(job.ignoresEos === true ? [] : stops), ...job.stopTokenIds],
-      })),
-      () => policy,
-    );
+    const requests = jobs.map(async (job) => {
+      const { special, texts } = await divided(job.stopStrings);
+      const own = job.ignoresEos === true ? [] : stops;
+      const stopTokenIds = [...own, ...job.stopTokenIds, ...special];
+      return { ...job, stopTokenIds, stopStrings: texts };
+    });
+    const sampled = await decoder.sampleGroups(await Promise.all(requests), () => policy);
     return sampled.map((rollouts) =>
       rollouts!.map(({ tokens, behaviorLogprobs: logprobs, stopReason }) => ({
         tokens,

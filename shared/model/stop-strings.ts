@@ -1,3 +1,19 @@
+import type { Tokenizer } from './tokenizer.js';
+
+/**
+ * The token that a stop string names, if it is exactly one special token. Decoding drops special tokens, so such a string
+ * is never found in a text.
+ */
+export function specialTokenOf(
+  stop: string,
+  { encode, decode, unknownTokenId }: Pick<Tokenizer, 'encode' | 'decode' | 'unknownTokenId'>,
+): number | undefined {
+  const [token, ...others] = encode(stop);
+  if (token === undefined || others.length > 0 || token === unknownTokenId) return undefined;
+  // Twice, since some tokenizers leave out a space at the beginning.
+  return decode([token, token]) === '' ? token : undefined;
+}
+
 /**
  * The number of tokens of a rollout up to and including the one that completes its first stop string;
  * undefined if the text contains none.

@@ -189,6 +189,27 @@ describe('the sampling routes of the local backend', () => {
     });
   });
 
+  describe('a stop text', () => {
+    const ended = async (sampler: string, seqId: number, stop: unknown) => {
+      const sampling_params = { max_tokens: 40, seed: 1, stop };
+      const { sequences } = await wire.samples(
+        await sample(sampler, seqId, { num_samples: 32, sampling_params }),
+      );
+      return sequences;
+    };
+
+    it('one that is exactly one special token ends samples as that token does', async () => {
+      const sampler = await openSampler();
+      const padding = 0; // <pad>, which no text contains
+      const byToken = await ended(sampler, 0, [padding]);
+      assert(byToken.some(({ tokens }) => tokens.at(-1) === padding));
+      assert.deepEqual(await ended(sampler, 1, '<pad>'), byToken);
+      const besideText = await ended(sampler, 2, ['<pad>', '7']);
+      const seven = 10; // after three special tokens and 0 to 6
+      assert.deepEqual(besideText, await ended(sampler, 3, [padding, seven]));
+    });
+  });
+
   describe('cancel_future', () => {
     const cancel = async (promise: Json) => {
       const { request_id } = promise;

@@ -4,8 +4,12 @@ import fc from 'fast-check';
 import {
   goesOnAfterStop,
   lengthAtStop,
+  specialTokenOf,
   StopStringMatcher,
 } from '../../../shared/model/stop-strings.js';
+import { loadTokenizer } from '../../../shared/model/tokenizer.js';
+import { chatModel } from '../../support/chat-model.js';
+import { tinyModel } from '../../support/tiny-model.js';
 
 const words = ['so', ' it', ' en', 'ds.', '\n', 'more'];
 const decode = (tokens: Int32Array) => [...tokens].map((token) => words[token]!).join('');
@@ -112,5 +116,33 @@ describe('watching for a stop string', () => {
     const stopWatch = new StopStringMatcher((tokens) => Buffer.from(tokens).toString(), ['。']);
     const ended = bytes.map((_, i) => stopWatch.isStopped(bytes.slice(0, i + 1)));
     assert.deepEqual(ended, [false, false, false, false, false, true]);
+  });
+});
+
+describe('a stop string that names a special token', () => {
+  it('it is exactly one such token, of which a text has no part', async () => {
+    await using chat = await chatModel();
+    const bytes = await loadTokenizer(chat);
+    assert.equal(specialTokenOf('<|im_start|>', bytes), 0);
+    assert.equal(specialTokenOf('<|im_end|>', bytes), 1);
+    for (const text of ['', ' ', 'answer', '<|im_end|>\n', '<|im_end|><|im_end|>', '<|im_end']) {
+      assert.equal(specialTokenOf(text, bytes), undefined, text);
+    }
+  });
+
+  it('it is not a text that the tokenizer does not know', async () => {
+    await using model = await tinyModel();
+    const characters = await loadTokenizer(model);
+    assert.equal(specialTokenOf('<pad>', characters), 0);
+    for (const text of ['x', '7']) assert.equal(specialTokenOf(text, characters), undefined, text);
+  });
+
+  it('it is not a space that some tokenizers leave out at the beginning of a text', () => {
+    const spaces = {
+      encode: () => Int32Array.of(5),
+      decode: ({ length }: ArrayLike<number>) => ' '.repeat(length - 1),
+      unknownTokenId: undefined,
+    };
+    assert.equal(specialTokenOf(' ', spaces), undefined);
   });
 });
