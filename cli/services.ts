@@ -33,4 +33,7 @@ export const services: Readonly<Record<ServiceName, Service>> = {
   },
 };
 
+/** Imports what makes the run's configuration from the learner's settings. */
+export const learnerRunConfig = async () => (await import('../learner/config.js')).runConfig;
+
 export const serviceNames = Object.keys(services) as ServiceName[];

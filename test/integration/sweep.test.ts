@@ -9,6 +9,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { offbeatProgram } from '../../shared/base/package-root.js';
 import { sha256 } from '../../shared/base/bytes.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { processesWith } from '../support/processes.js';
 
@@ -107,7 +108,19 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     const result = await readFile(path, 'utf8');
     await writeFile(path, result.replace(/"modelDigest":"[0-9a-f]{64}"/, '"modelDigest":"a0b1"'));
     const { out: text } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder);
-    assert.match(text, /2 runs, 1 of them done/);
+    assert.match(text, /the model is another one now\n2 runs, 1 of them done/);
+    await writeFile(path, result);
+  });
+
+  it('a sweep repeats a run to which another default applied, and says so', async () => {
+    const path = out('results', (await finishedRuns())[0]!);
+    const result = await readFile(path, 'utf8');
+    await writeFile(path, result.replaceAll('"learningRate":0.002', '"learningRate":0.5'));
+    const { out: text } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder);
+    assert.match(
+      text,
+      /1-s3-.*: adam\.learningRate of the run was 0\.5 and is 0\.002 now\n2 runs, 1 /,
+    );
     await writeFile(path, result);
   });
 
@@ -118,7 +131,13 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     const name = /1-s3-[0-9a-f]{6}/.exec(await plan())![0];
     const result = await readFile(out('results', (await finishedRuns())[0]!), 'utf8');
     await writeFile(problems, 'one');
-    const kept = { ...(JSON.parse(result) as object), name, dataDigest: sha256('one') };
+    const { applied, ...rest } = JSON.parse(result) as { applied: Record<string, RunConfig> };
+    const learner = { ...applied['learner'], dataset: 'problems.jsonl' };
+    const { task, ...ofRun } = applied['the run']!;
+    const dataset = { kind: 'jsonl', path: 'problems.jsonl', seed: 0, testSize: 1024 };
+    const run = { ...ofRun, task: { ...task, dataset } };
+    const dataDigest = sha256('one');
+    const kept = { ...rest, name, dataDigest, applied: { ...applied, learner, 'the run': run } };
     await writeFile(out('results', `${name}.json`), JSON.stringify(kept));
     assert.match(await plan(), /2 runs, 1 of them done/);
     await writeFile(problems, 'another');

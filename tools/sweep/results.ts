@@ -9,6 +9,7 @@ import { makeFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
 import { readJournal, stepRow } from '../../cli/read-journal.js';
+import { AppliedSettings } from './applied-settings.js';
 import type { PlannedRun } from './plan.js';
 import { Settings } from './sweep-file.js';
 
@@ -19,6 +20,12 @@ export const RunResult = z.strictObject({
   choice: z.record(z.string(), z.string()),
   seed: z.int().nonnegative(),
   settings: Settings,
+  /**
+   * The settings that applied, with those by default. Results that were committed before this was stored do not have it:
+   * the tables are made from them as they are, since a table names what was run and does not run it again. A sweep
+   * makes such a run again, because a default may have changed since.
+   */
+  applied: AppliedSettings.optional(),
   samplesPerStep: z.int().positive(),
   modelDigest: z.string(), // of the model that the run began with
   dataDigest: z.string().optional(), // of the files of its problems and examples, if there are any

@@ -13,6 +13,7 @@ import { offbeatProgram } from '../../shared/base/package-root.js';
 import type { StopSignals } from '../../cli/processes/stop-signals.js';
 import { asFlags } from '../../cli/up/up-config.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
+import { type AppliedRun, flagsOf } from './applied-settings.js';
 import { isIn, type PlannedRun } from './plan.js';
 import type { FurtherEvaluation } from './sweep-file.js';
 import { digestOfData, readRunFolder, type RunResult } from './results.js';
@@ -33,21 +34,13 @@ export class RunFailed extends Error {
 
 const lastWords = 30;
 
-/** A single run of an experiment is not watched, and nothing may slow it down, unless its settings say otherwise. */
-const quiet = { json: true, dashboard: false };
-
-/** The flags of a run, without its place: each is given once, since `offbeat up` refuses two values. */
-export function flagsOf({ settings }: Pick<PlannedRun, 'settings'>): string[] {
-  return asFlags({ ...quiet, ...settings });
-}
-
 /**
  * Makes one run with `offbeat up`, as a process that ends with ours. The files of an earlier attempt
  * are deleted first.
  *
  * @throws {RunFailed} with the end of its output, if it ended without a result or was stopped.
  */
-export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<RunResult> {
+export async function runOne(run: AppliedRun, options: RunOneOptions): Promise<RunResult> {
   const { runsDir, further } = options;
   const folder = join(runsDir, run.name);
   await rm(folder, { recursive: true, force: true });

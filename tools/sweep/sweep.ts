@@ -7,18 +7,19 @@ import { UserError } from '../../shared/base/errors.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { makeOutputFolder } from '../../shared/base/make-folder.js';
-import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
-import { services } from '../../cli/services.js';
+import { learnerRunConfig, services } from '../../cli/services.js';
 import { createScreen, type Screen } from '../../cli/up/screen.js';
 import { listenForStop, type StopSignals } from '../../cli/processes/stop-signals.js';
 import { formatSeconds } from '../../cli/up/summary.js';
 import { lockFolder } from '../../shared/service/folder-lock.js';
+import { type AppliedRun, appliedSettings, type ServiceSchemas } from './applied-settings.js';
+import { finishedRuns, outdatedText } from './finished-runs.js';
 import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
-import { digestOfData, publishResult, Results, type RunResult } from './results.js';
-import { forgetWeights, isEvaluated, RunFailed, runOne } from './run-one.js';
-import { columnsOf, readSweepFile, type Sweep } from './sweep-file.js';
+import { publishResult, Results, type RunResult } from './results.js';
+import { evaluationsOf, forgetWeights, RunFailed, runOne } from './run-one.js';
+import { columnsOf, readSweepFile, type Settings, type Sweep } from './sweep-file.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** How to run an experiment; its file describes what is run. */
@@ -61,8 +62,8 @@ export function sweepHelp(): string {
   return `offbeat sweep FILE: makes the runs of an experiment, one after another, and writes a report.
 
 The file describes which settings are varied, with which seeds, until when, and what is measured. A
-finished run is not repeated unless its settings, its model or a file of its data changed: after an
-interruption the same command continues. The folder of the experiment has report.html, report.md,
+finished run is not repeated unless its settings, also those by default, its model or a file of its data changed:
+after an interruption the same command continues. The folder of the experiment has report.html, report.md,
 plot.svg and the result of each run.
 
 ${describeFlags(SweepConfig.shape, sweepService)}
@@ -78,13 +79,19 @@ ${describeFlags(SweepConfig.shape, sweepService)}
 export async function sweep(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadSweepConfig(argv, env);
   const experiment = await readSweepFile(config.file, config.short);
-  const learner = await services.learner.config();
-  const planned = planRuns(experiment, (settings) => resolveSettings(learner, settings));
+  const schemas = await serviceSchemas();
+  const { furtherEvaluations } = experiment;
+  const resolve = (settings: Settings) => resolveSettings(schemas.learner, settings);
+  const planned: AppliedRun[] = [];
+  for (const run of planRuns(experiment, resolve)) {
+    const evaluations = evaluationsOf(run, furtherEvaluations);
+    planned.push({ ...run, applied: await appliedSettings(schemas, run.settings, evaluations) });
+  }
   const out = config.out ?? join('sweeps', experiment.name);
   const results = new Results(join(out, 'results'));
-  const done = await finished(planned, results, experiment.furtherEvaluations);
+  const { done, outdated } = await finishedRuns(planned, results, furtherEvaluations);
   if (config.dryRun) {
-    process.stdout.write(planText(planned, done));
+    process.stdout.write(planText(planned, done, outdated));
     return 0;
   }
 
@@ -94,6 +101,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   const screen = createScreen({ stream: process.stdout, env, now: Date.now });
   const stop = listenForStop(screen.note, 'stopping: the run in progress will be repeated');
   const failures: string[] = [];
+  if (outdated.size > 0) screen.note(outdatedText(outdated));
   if (!config.report) {
     const todo = planned.filter(({ name }) => !done.has(name));
     screen.note(`${experiment.title}: ${planned.length} runs, ${todo.length} to make, in ${out}`);
@@ -108,7 +116,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
         screen,
         stop,
         keepRuns: config.keepRuns,
-        further: experiment.furtherEvaluations,
+        further: furtherEvaluations,
       });
       if (failure !== undefined) failures.push(failure);
       await writeReport(out, experiment, planned, done);
@@ -123,8 +131,19 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   return stop.exitCode() ?? (failures.length > 0 ? 1 : 0);
 }
 
+/** Of the services that `offbeat up` starts. */
+async function serviceSchemas(): Promise<ServiceSchemas> {
+  const names = ['actor', 'reward-service', 'local-backend'] as const;
+  const found = names.map(async (name) => [name, await services[name].config()] as const);
+  return {
+    learner: await services.learner.config(),
+    others: Object.fromEntries(await Promise.all(found)),
+    runConfig: await learnerRunConfig(),
+  };
+}
+
 interface MakeOptions {
-  readonly planned: readonly PlannedRun[];
+  readonly planned: readonly AppliedRun[];
   readonly done: Map<string, RunResult>;
   readonly results: Results;
   readonly out: string;
@@ -136,7 +155,7 @@ interface MakeOptions {
 }
 
 /** Makes one run and keeps its result. Returns why there is none, unless it was stopped. */
-async function makeRun(run: PlannedRun, options: MakeOptions): Promise<string | undefined> {
+async function makeRun(run: AppliedRun, options: MakeOptions): Promise<string | undefined> {
   const { planned, done, results, out, env, screen, stop, keepRuns, further } = options;
   const runsDir = join(out, 'runs');
   const title = `run ${done.size + 1} of ${planned.length} (${describe(run.choice)}, seed ${run.seed})`;
@@ -174,39 +193,19 @@ function timeLeft(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunR
   return `; about ${formatSeconds(left * seconds)} for the others`;
 }
 
-/**
- * The stored results that have every evaluation with its settings of now, of runs that would begin with the same model and data now. Files of data that
- * are gone say nothing against a result.
- */
-async function finished(
+function planText(
   planned: readonly PlannedRun[],
-  results: Results,
-  further: Sweep['furtherEvaluations'],
-): Promise<Map<string, RunResult>> {
-  const done = new Map<string, RunResult>();
-  const digests = new Map<string, string>();
-  for (const run of planned) {
-    const result = await results.read(run);
-    if (result === undefined) continue;
-    const path = String(run.settings['modelDir'] ?? embeddedModelPath);
-    const digest = digests.get(path) ?? (await readModelDirectory(path)).digest;
-    digests.set(path, digest);
-    const isWhole = isEvaluated(result, further);
-    const data = await digestOfData(run.settings);
-    const isSameData = data === undefined || data === result.dataDigest;
-    if (result.modelDigest === digest && isSameData && isWhole) done.set(run.name, result);
-  }
-  return done;
-}
-
-function planText(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunResult>): string {
+  done: ReadonlyMap<string, RunResult>,
+  outdated: ReadonlyMap<string, string>,
+): string {
   const lines = planned.map(({ name, choice, seed, settings, samplesPerStep }) => {
     const steps = settings['maxSteps'];
     const samples = typeof steps === 'number' ? `${steps} steps of ${samplesPerStep} samples` : '';
     return `${done.has(name) ? 'done' : '    '}  ${name}  ${describe(choice)}, seed ${seed}  ${samples}`.trimEnd();
   });
   const known = timeLeft(planned, done);
-  return `${lines.join('\n')}\n${planned.length} runs, ${done.size} of them done${done.size === 0 ? '' : known}\n`;
+  const notes = outdated.size === 0 ? '' : `${outdatedText(outdated)}\n`;
+  return `${lines.join('\n')}\n${notes}${planned.length} runs, ${done.size} of them done${done.size === 0 ? '' : known}\n`;
 }
 
 /** Writes the report of the results so far. Returns the table for the terminal. */

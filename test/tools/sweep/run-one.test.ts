@@ -1,16 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { loadUpConfig } from '../../../cli/up/load-up-config.js';
-import { LearnerConfig } from '../../../learner/config.js';
-import { flagsOf, isEvaluated, runOne, type RunOneOptions } from '../../../tools/sweep/run-one.js';
-
-describe('the flags of a run of an experiment', () => {
-  it('a run of an experiment has no dashboard, unless its settings ask for one', () => {
-    const dashboardWith = (settings: Record<string, boolean>) =>
-      loadUpConfig(LearnerConfig, flagsOf({ settings }), {}).config.dashboard;
-    assert.deepEqual([dashboardWith({}), dashboardWith({ dashboard: true })], [false, true]);
-  });
-});
+import { isEvaluated, runOne, type RunOneOptions } from '../../../tools/sweep/run-one.js';
 
 describe('the further evaluations of a finished run', () => {
   const cool = { name: 'cool', settings: { temperature: 0.3 }, where: { lag: '0' } };
