@@ -115,8 +115,8 @@ function isSecret(key: string): boolean {
   return /key$/i.test(key);
 }
 
-/** Formats a value for an error message, which ends up in logs, without secrets. */
-function shown(key: string, value: unknown): string {
+/** Formats a setting's value for an error message, which ends up in logs, without secrets. */
+export function shown(key: string, value: unknown): string {
   if (isSecret(key)) return 'set';
   return JSON.stringify(value).replace(/\/\/[^/?#"]*@/g, '//…@');
 }

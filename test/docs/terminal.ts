@@ -106,6 +106,7 @@ export class Terminal implements AsyncDisposable {
   /** The beginning of the script of a command: the path of programs, and settings that shorten a run. */
   #settingsFor(command: string): string {
     const path = `PATH='${join(this.folder, '.bin')}'${delimiter}"$PATH"`;
+    if (/\bsweep\b/.test(command)) return `export ${path};`; // it refuses variables that are settings of its runs
     // Fewer problems are generated sooner; a file has the number that it has.
     const size = /--(dataset|task|config)\b/.test(command) ? {} : { OFFBEAT_TRAIN_SIZE: '512' };
     const variables = Object.entries({ ...small, ...size }).map(

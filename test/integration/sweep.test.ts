@@ -124,6 +124,16 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     await writeFile(path, result);
   });
 
+  it('a sweep refuses to take settings of its runs from the environment', async () => {
+    const env = { LEARNER_LORA_RANK: '4', ACTOR_THREADS: '2' };
+    const { code, err } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder, env);
+    assert.equal(code, 2);
+    assert.match(
+      err,
+      /LEARNER_LORA_RANK is "4": put "loraRank" into .*\n.*ACTOR_THREADS is "2": unset/,
+    );
+  });
+
   it('a sweep repeats a run whose file of problems has changed, but not one whose file is gone', async () => {
     const problems = join(folder, 'problems.jsonl');
     await write({ settings: { ...experiment.settings, dataset: 'problems.jsonl' } });

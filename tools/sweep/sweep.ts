@@ -14,6 +14,7 @@ import { formatSeconds } from '../../cli/up/summary.js';
 import { lockFolder } from '../../shared/service/folder-lock.js';
 import { type AppliedRun, appliedSettings, type ServiceSchemas } from './applied-settings.js';
 import { finishedRuns, outdatedText } from './finished-runs.js';
+import { refuseEnvironment } from './refuse-environment.js';
 import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
@@ -62,9 +63,10 @@ export function sweepHelp(): string {
   return `offbeat sweep FILE: makes the runs of an experiment, one after another, and writes a report.
 
 The file describes which settings are varied, with which seeds, until when, and what is measured. A
-finished run is not repeated unless its settings, also those by default, its model or a file of its data changed:
-after an interruption the same command continues. The folder of the experiment has report.html, report.md,
-plot.svg and the result of each run.
+finished run is not repeated unless its settings (also those by default), its model or a file of its
+data changed: after an interruption the same command continues. Environment variables that are
+settings of the runs are refused. The folder of the experiment has report.html, report.md, plot.svg
+and the result of each run.
 
 ${describeFlags(SweepConfig.shape, sweepService)}
 `;
@@ -80,6 +82,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   const config = loadSweepConfig(argv, env);
   const experiment = await readSweepFile(config.file, config.short);
   const schemas = await serviceSchemas();
+  refuseEnvironment(schemas, env, config.file);
   const { furtherEvaluations } = experiment;
   const resolve = (settings: Settings) => resolveSettings(schemas.learner, settings);
   const planned: AppliedRun[] = [];
