@@ -103,6 +103,20 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     assert(existsSync(out('report.md')));
   });
 
+  it('a sweep publishes its results, deletes those that are no longer planned, and says so', async () => {
+    const words = ['sweep', 'e.json', '--report', '--publish=p'];
+    await runOffbeat(words, folder);
+    const published = () => readdir(join(folder, 'p'));
+    assert.equal((await published()).length, 2);
+    await write({ axes: [{ name: 'rank', setting: 'loraRank', values: [1] }] });
+    const { out: text } = await runOffbeat(words, folder);
+    assert.match(text, /deleted from p, no longer of the plan: 2-s3-[0-9a-f]{6}\n/);
+    assert.match((await published()).join(' '), /^1-s3-[0-9a-f]{6}\.json\.gz$/);
+    await write({});
+    const short = await runOffbeat(['sweep', 'e.json', '--short', '--publish=p'], folder);
+    assert.match(short.err, /--short makes other runs, .*; remove --publish/);
+  });
+
   it('a sweep repeats a run whose model has changed', async () => {
     const path = out('results', (await finishedRuns())[0]!);
     const result = await readFile(path, 'utf8');

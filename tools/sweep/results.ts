@@ -1,4 +1,4 @@
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { z } from 'zod';
@@ -85,7 +85,56 @@ export async function publishResult(
   );
   await makeFolder(folder);
   const packed = gzipSync(JSON.stringify({ ...result, steps }), { level: 9 });
-  await writeFile(join(folder, `${result.name}.json.gz`), packed);
+  await writeFile(join(folder, fileOf(result.name)), packed);
+}
+
+/**
+ * Refuses a folder with results of another experiment, which `publishResults` would delete.
+ *
+ * @throws {UserError} naming one of them and the remedy.
+ */
+export async function checkPublishFolder(
+  folder: string,
+  planned: readonly Pick<PlannedRun, 'choice'>[],
+): Promise<void> {
+  const axesOf = ({ choice }: Pick<PlannedRun, 'choice'>) => Object.keys(choice).sort().join(', ');
+  const axes = axesOf(planned[0]!);
+  const other = (await publishedResults(folder)).find((result) => axesOf(result) !== axes);
+  if (other === undefined) return;
+  throw new UserError(
+    `--publish ${folder} has results of another experiment: ${other.name} varies ${axesOf(other)}, and this one varies ${axes}; ` +
+      'name another folder, or delete them if the experiment had these axes once',
+  );
+}
+
+/** The changes of `publishResults` to what was published before, as names of runs. */
+interface Published {
+  readonly deleted: readonly string[]; // no longer of the plan
+  readonly left: readonly string[]; // of the plan, but without a result now
+}
+
+/**
+ * Publishes the results of an experiment, and deletes the published results of runs that are no longer of its plan:
+ * the tables are made from every result in the folder. Without any result nothing is deleted.
+ */
+export async function publishResults(
+  folder: string,
+  planned: readonly Pick<PlannedRun, 'name'>[],
+  results: ReadonlyMap<string, RunResult>,
+  columns: ReadonlySet<string>,
+): Promise<Published> {
+  for (const result of results.values()) await publishResult(folder, result, columns);
+  if (results.size === 0) return { deleted: [], left: [] };
+  const names = (await publishedResults(folder)).map(({ name }) => name);
+  const isPlanned = new Set(planned.map(({ name }) => name));
+  const deleted = names.filter((name) => !isPlanned.has(name));
+  for (const name of deleted) await rm(join(folder, fileOf(name)));
+  const left = names.filter((name) => isPlanned.has(name) && !results.has(name));
+  return { deleted, left };
+}
+
+function fileOf(name: string): string {
+  return `${name}.json.gz`;
 }
 
 /** Reads the results that `publishResult` has written to a folder. */

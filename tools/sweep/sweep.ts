@@ -18,7 +18,7 @@ import { refuseEnvironment } from './refuse-environment.js';
 import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
-import { publishResult, Results, type RunResult } from './results.js';
+import { checkPublishFolder, publishResults, Results, type RunResult } from './results.js';
 import { evaluationsOf, forgetWeights, RunFailed, runOne } from './run-one.js';
 import { columnsOf, readSweepFile, type Settings, type Sweep } from './sweep-file.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
@@ -31,7 +31,9 @@ export const SweepConfig = z.object({
   report: z.boolean().default(false).describe('writes only the report, from the stored results.'),
   publish: string
     .optional()
-    .describe('also writes the results to this folder, packed, to be committed.'),
+    .describe(
+      'also writes the results to this folder, packed, to be committed; deletes those there of runs that are no longer planned.',
+    ),
   keepRuns: z
     .boolean()
     .default(false)
@@ -54,6 +56,11 @@ export function loadSweepConfig(argv: readonly string[], env: Environment): Swee
   const config = loadConfig(SweepConfig, sweepService, flags, env);
   if (config.dryRun && config.report) {
     throw new UserError('--dry-run writes nothing, so there is no --report; remove one of the two');
+  }
+  if (config.short && config.publish !== undefined) {
+    throw new UserError(
+      '--short makes other runs, which would replace the published results of the experiment; remove --publish',
+    );
   }
   return { ...config, file };
 }
@@ -99,7 +106,10 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   }
 
   await makeOutputFolder(out, '--out');
-  if (config.publish !== undefined) await makeOutputFolder(config.publish, '--publish');
+  if (config.publish !== undefined) {
+    await makeOutputFolder(config.publish, '--publish');
+    await checkPublishFolder(config.publish, planned);
+  }
   using _lock = await lockFolder(out, 'offbeat sweep');
   const screen = createScreen({ stream: process.stdout, env, now: Date.now });
   const stop = listenForStop(screen.note, 'stopping: the run in progress will be repeated');
@@ -128,7 +138,15 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   screen.note(await writeReport(out, experiment, planned, done));
   if (config.publish !== undefined) {
     const columns = columnsOf(experiment);
-    for (const result of done.values()) await publishResult(config.publish, result, columns);
+    const { deleted, left } = await publishResults(config.publish, planned, done, columns);
+    if (deleted.length > 0) {
+      screen.note(`deleted from ${config.publish}, no longer of the plan: ${deleted.join(', ')}`);
+    }
+    if (left.length > 0) {
+      screen.warn(
+        `${config.publish} still has earlier results of runs without one now: ${left.join(', ')}; finish the sweep, or delete them`,
+      );
+    }
   }
   for (const failure of failures) printError(failure);
   return stop.exitCode() ?? (failures.length > 0 ? 1 : 0);

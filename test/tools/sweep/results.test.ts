@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import {
+  checkPublishFolder,
   publishedResults,
   publishResult,
+  publishResults,
   readRunFolder,
   Results,
 } from '../../../tools/sweep/results.js';
@@ -36,6 +38,37 @@ describe('the results of an experiment', () => {
     assert.deepEqual(await publishedResults(published), [
       { ...result, steps: [{ step: 1, entropy: 0.5 }] },
     ]);
+  });
+
+  it('publishing deletes the results of runs that are no longer planned, and leaves those that are', async () => {
+    const published = join(folder, 'deleting');
+    const [of0, of4, gone] = ['0', '4', '9'].map((lag) => runResult({ lag }, 1, [1, 2]));
+    const columns = columnsOf(sweepOf());
+    for (const result of [of4!, gone!]) await publishResult(published, result, columns);
+    await writeFile(join(published, 'notes.txt'), 'kept');
+    const planned = [of0!, of4!];
+    assert.deepEqual(await publishResults(published, planned, new Map(), columns), {
+      deleted: [],
+      left: [],
+    });
+    const done = new Map([[of0!.name, of0!]]);
+    assert.deepEqual(await publishResults(published, planned, done, columns), {
+      deleted: [gone!.name],
+      left: [of4!.name],
+    });
+    const files = ['0-s1.json.gz', '4-s1.json.gz', 'notes.txt'];
+    assert.deepEqual((await readdir(published)).sort(), files);
+  });
+
+  it('a folder with the results of another experiment is refused with the remedy', async () => {
+    const published = join(folder, 'other');
+    await publishResult(published, runResult({ arm: 'RL' }, 1, [1]), columnsOf(sweepOf()));
+    await checkPublishFolder(published, [{ choice: { arm: 'synchronous' } }]);
+    await assert.rejects(checkPublishFolder(published, [{ choice: { lag: '0', arm: 'RL' } }]), {
+      name: 'UserError',
+      message:
+        /other has results of another experiment: RL-s1 varies arm, and this one varies arm, lag; name another/,
+    });
   });
 
   it('the results of another version are refused with the remedy', async () => {
