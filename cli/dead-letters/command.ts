@@ -104,7 +104,6 @@ interface Letters {
   readonly request: DeadLettersRequest;
   readonly facts: TicketFacts;
   readonly chosen: readonly Entry[];
-  readonly signal: AbortSignal;
 }
 
 /** The outcome of replaying or purging one letter. */
@@ -133,17 +132,26 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
       if (!(await broker.isThere())) {
         throw new UserError(`the NATS server knows no run ${config.run}`);
       }
-      const facts = await readTicketFacts(broker);
-      const chosen = await entriesOf(choose(broker, request, signal), facts);
-      const letters = { broker, request, facts, chosen, signal };
+      if (action === 'replay') {
+        return printOutcomes(config.json, await replay(broker, request, signal));
+      }
+      const letters = await readLetters(broker, request, signal);
       if (action === 'list') return list(letters);
       if (action === 'show') return show(letters);
-      return printOutcomes(
-        config.json,
-        action === 'replay' ? await replay(letters) : await purge(letters),
-      );
+      return printOutcomes(config.json, await purge(letters));
     });
   });
+}
+
+/** The letters that the request names, with the state of their tickets now. @throws {UserError} for a letter that does not exist. */
+async function readLetters(
+  broker: Broker,
+  request: DeadLettersRequest,
+  signal: AbortSignal,
+): Promise<Letters> {
+  const facts = await readTicketFacts(broker);
+  const chosen = await entriesOf(choose(broker, request, signal), facts);
+  return { broker, request, facts, chosen };
 }
 
 /** @throws {UserError} for a letter that does not exist. */
@@ -196,11 +204,19 @@ async function show({ broker, facts, chosen, request: { config } }: Letters): Pr
 
 /**
  * A training learner has replaced the tickets already, and its memory is newer than the ledger; so
- * no learner may lead meanwhile. A letter is deleted once its message is stored again.
+ * no learner may lead meanwhile. The ledger is read only then: a learner that led until now may have ended the tickets
+ * in its last checkpoint. A letter is deleted once its message is stored again.
+ *
+ * @throws {UserError} while a learner trains, or for a letter that does not exist.
  */
-async function replay({ broker, request, chosen, signal }: Letters): Promise<Outcome[]> {
+export async function replay(
+  broker: Broker,
+  request: DeadLettersRequest,
+  signal: AbortSignal,
+): Promise<Outcome[]> {
   const refusal = `a learner trains run ${broker.run} and has replaced these tickets already; stop it before a replay`;
   await using _lead = await takeLead(broker, 'dead-letters', refusal, signal);
+  const { chosen } = await readLetters(broker, request, signal);
   const outcomes: Outcome[] = [];
   for (const { number, ticket } of chosen) {
     const letter = await broker.deadLetters.at(number);

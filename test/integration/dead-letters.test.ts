@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { encode as pack } from '@msgpack/msgpack';
 import { headers } from 'nats';
+import { loadRequest, replay } from '../../cli/dead-letters/command.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
 import { type DeadLetter, DeadLetters } from '../../shared/broker/dead-letters.js';
@@ -17,6 +18,22 @@ import { until } from '../support/waiting.js';
 
 /** Tickets 0 to 9 and 12 have an outcome. */
 const books = { nextOrder: 20, consumedBelow: 10, consumedAbove: [12] };
+
+/** The broker, whose lead is taken only after `before`. */
+function leaderOf(broker: Broker, before: () => Promise<void>): Broker {
+  const lead: Broker['ledger']['lead'] = async (...args) => {
+    await before();
+    return broker.ledger.lead(...args);
+  };
+  const withOwn = <T extends object>(target: T, own: Partial<T>): T =>
+    new Proxy(target, {
+      get(_, key) {
+        const value: unknown = Reflect.get(key in own ? own : target, key);
+        return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+      },
+    });
+  return withOwn(broker, { ledger: withOwn(broker.ledger, { lead }) });
+}
 
 describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
   let server: NatsServer;
@@ -179,6 +196,18 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     const { code, err } = await run('replay', '1');
     assert.equal(code, 2);
     assert.match(err, /a learner trains run test .*; stop it before a replay/);
+    assert.deepEqual(await numbers(), [1]);
+  });
+
+  it('dead-letters replays nothing for a ticket that the learner before ended just before it gave up the lead', async () => {
+    await bury(11);
+    const leader = leaderOf(broker, () =>
+      broker.ledger.write(checkpoint({ ...books, consumedBelow: 15, consumedAbove: [] })),
+    );
+    const request = loadRequest(['replay', '1', '--run=test'], {});
+    const [outcome] = await replay(leader, request, AbortSignal.timeout(10_000));
+    assert.match(outcome!.why, /^its ticket has ended, so no learner waits for it/);
+    assert.equal((await broker.depths()).rollouts, 0);
     assert.deepEqual(await numbers(), [1]);
   });
 
