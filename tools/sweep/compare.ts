@@ -5,8 +5,9 @@ import {
   type Estimate,
   type PairedDifference,
 } from './bootstrap.js';
-import { answeredByAll, scoresOf } from './measures.js';
+import { answeredByAll, isOfEqualLengths, problemsOf, scoresOf } from './measures.js';
 import { describe, isIn, type Cell } from './plan.js';
+import type { ProblemsOfRate } from './problem-counts.js';
 import type { RunResult } from './results.js';
 import type { Choice, Comparison, EvalMeasure } from './sweep-file.js';
 
@@ -15,6 +16,7 @@ export interface Compared extends PairedDifference {
   readonly choice: Choice;
   readonly baseline: Choice;
   readonly pairs: number; // seeds that both have
+  readonly problems: ProblemsOfRate;
   readonly verdict: Verdict;
 }
 
@@ -27,7 +29,7 @@ export interface CompareOptions extends Omit<BootstrapOptions, 'random'> {
 
 /**
  * Compares every cell with its baseline, problem by problem and seed by seed, by the answers of the
- * last evaluations. Cells without a pair of runs are left out.
+ * last evaluations. Cells without a pair of runs, or with runs on different numbers of problems, are left out.
  */
 export function compare(
   { against, margin }: Comparison,
@@ -46,7 +48,8 @@ export function compare(
       const [mine, other] = [scoresOf(result, spec), others.get(result.seed)];
       return mine === undefined || other === undefined ? [] : [{ mine, other }];
     });
-    if (pairs.length === 0) return [];
+    const all = pairs.flatMap(({ mine, other }) => [mine, other]);
+    if (pairs.length === 0 || !isOfEqualLengths(all)) return [];
     const [scores, base] = answeredByAll([
       pairs.map(({ mine }) => mine),
       pairs.map(({ other }) => other),
@@ -55,7 +58,8 @@ export function compare(
     const random = createRandom(`${seed} problems ${describe(choice)}`);
     const found = pairedDifference(scores!, base!, { ...bootstrap, random });
     const verdict = verdictOn(found.bySeeds ?? found.byProblems, margin);
-    return { choice, baseline, pairs: pairs.length, ...found, verdict };
+    const problems = problemsOf(all, scores!);
+    return { choice, baseline, pairs: pairs.length, problems, ...found, verdict };
   });
 }
 

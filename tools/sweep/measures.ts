@@ -8,6 +8,7 @@ import {
   type Estimate,
   type Scores,
 } from './bootstrap.js';
+import type { ProblemsOfRate } from './problem-counts.js';
 import type { RunResult } from './results.js';
 import { triesOf, type EvalMeasure, type Measure } from './sweep-file.js';
 
@@ -18,12 +19,13 @@ export interface Measured extends Estimate {
   /** Half the width of the 95 % t-interval over the seeds; undefined for a range or with one seed. */
   readonly overSeeds: number | undefined;
   readonly runs: number;
+  readonly problems: ProblemsOfRate | undefined; // of a rate
 }
 
 /**
  * The value of a measure over runs that differ only in their seed.
  *
- * @returns undefined if none of them has it, as pass@16 after 4 tries.
+ * @returns undefined if none of them has it, as pass@16 after 4 tries, or if they are of different numbers of problems.
  */
 export function measure(
   spec: Measure,
@@ -35,7 +37,7 @@ export function measure(
       const found = scoresOf(result, spec);
       return found === undefined ? [] : [found];
     });
-    if (scores.length === 0) return undefined;
+    if (scores.length === 0 || !isOfEqualLengths(scores)) return undefined;
     const [complete] = answeredByAll([scores]);
     if (complete![0]!.length === 0) return undefined;
     const overSeeds = halfTInterval(complete!.map(mean));
@@ -44,6 +46,7 @@ export function measure(
       kind: 'interval',
       overSeeds,
       runs: scores.length,
+      problems: problemsOf(scores, complete!),
     };
   }
   const values = results
@@ -57,6 +60,7 @@ export function measure(
     kind: 'range',
     overSeeds: undefined,
     runs: values.length,
+    problems: undefined,
   };
 }
 
@@ -90,6 +94,17 @@ export function answeredByAll(tables: readonly Scores[]): Scores[] {
   const rows = tables.flat();
   const isAnswered = (p: number) => rows.every((row) => !Number.isNaN(row[p]));
   return tables.map((table) => table.map((row) => row.filter((_, p) => isAnswered(p))));
+}
+
+/** Whether the runs were measured on as many problems, so that those can be the same. */
+export function isOfEqualLengths(scores: Scores): boolean {
+  return new Set(scores.map((row) => row.length)).size <= 1;
+}
+
+/** @param complete the scores without the problems that are left out. */
+export function problemsOf(scores: Scores, complete: Scores): ProblemsOfRate {
+  const all = scores[0]!.length;
+  return { all, leftOut: all - complete[0]!.length };
 }
 
 /** One number from a column of the steps; NaN if no step has it. */

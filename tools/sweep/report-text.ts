@@ -1,14 +1,16 @@
 import { escaped } from '../../cli/plot/markup.js';
 import { formatSeconds } from '../../cli/up/summary.js';
+import { problemsText } from './problem-counts.js';
 import type { Report } from './report.js';
 import type { Comparison, Limits } from './sweep-file.js';
 import { cellTable, comparisonTable, markdownOf, type Table } from './table.js';
 
 /** The report as Markdown, with its plot in `plot.svg` in the same folder. */
 export function reportMarkdown(report: Report): string {
-  const { sweep, comparisons } = report;
+  const { sweep, comparisons, warnings } = report;
   const parts = [
     `# ${sweep.title}`,
+    ...warnings.map((text) => `**Note.** ${text}`),
     ...sweep.about,
     `![${sweep.title}](plot.svg)`,
     markdownOf(tableOf(report)),
@@ -22,10 +24,11 @@ export function reportMarkdown(report: Report): string {
 
 /** The report as one page that loads no other file, in light and dark mode. */
 export function reportHtml(report: Report): string {
-  const { sweep, comparisons, svg } = report;
+  const { sweep, comparisons, warnings, svg } = report;
   const paragraph = (content: string) => `<p>${escaped(content)}</p>`;
   const body = [
     `<h1>${escaped(sweep.title)}</h1>`,
+    ...warnings.map((text) => `<p><strong>Note.</strong> ${escaped(text)}</p>`),
     ...sweep.about.map(paragraph),
     `<figure>${svg}</figure>`,
     htmlTable(tableOf(report)),
@@ -60,7 +63,8 @@ function heading({ measure, margin }: Comparison): string {
 }
 
 /** How the numbers were obtained, and what is needed to repeat them. */
-function notes({ sweep, planned, results }: Report): string[] {
+function notes(report: Report): string[] {
+  const { sweep, planned, results } = report;
   const seconds = results.reduce((sum, result) => sum + result.seconds, 0);
   const machines = [...new Set(results.map(({ machine }) => machine))];
   const models = [...new Set(results.map(({ modelDigest }) => modelDigest))];
@@ -73,7 +77,7 @@ function notes({ sweep, planned, results }: Report): string[] {
   );
   const given = Object.entries(settings).map(([key, value]) => `${key} ${String(value)}`);
   return [
-    `Rates of ${evaluationsOf(sweep).join('; ')}; ` +
+    `Rates of ${evaluationsOf(report).join('; ')}; ` +
       'with the 95 % interval of a bootstrap over the problems, and of Student’s t over the seeds. Other numbers: the ' +
       'mean of the seeds, from the smallest to the largest. Differences are paired by problem and seed; "with other seeds" is Student’s t over the seeds.',
     `${results.length} of ${planned.length} runs with seeds ${seeds.join(', ')}, each until ${[until, ...others].join('; ')}` +
@@ -85,19 +89,17 @@ function notes({ sweep, planned, results }: Report): string[] {
   ];
 }
 
-/** The evaluations that the measures are of, with their settings. */
-function evaluationsOf({ measures, evaluation, furtherEvaluations }: Report['sweep']): string[] {
-  const places = new Set(
-    measures.flatMap((measure) => (measure.from === 'eval' ? measure.at : [])),
-  );
-  return [...places].map((place) => {
-    const further = furtherEvaluations.find(({ name }) => name === place);
+/** The evaluations that the measures are of, with the problems that the runs were measured on and the settings. */
+function evaluationsOf({ sweep, problems }: Report): string[] {
+  return problems.map((count) => {
+    const { at } = count;
+    const further = sweep.furtherEvaluations.find(({ name }) => name === at);
     if (further === undefined) {
-      const which = place === 'start' ? 'first' : 'last';
-      return `the ${which} evaluation of a run, ${evaluation.problems} held-out problems, ${evaluation.samples} answers to each`;
+      const which = at === 'start' ? 'first' : 'last';
+      return `the ${which} evaluation of a run, of ${problemsText(count)}, ${sweep.evaluation.samples} answers to each`;
     }
     const given = Object.entries(further.settings).map(([key, value]) => `${key} ${String(value)}`);
-    return `the evaluation "${place}" by offbeat eval, with ${given.join(', ')}`;
+    return `the evaluation "${at}" by offbeat eval, of ${problemsText(count)}, with ${given.join(', ')}`;
   });
 }
 

@@ -5,6 +5,7 @@ import { mean } from '../../shared/base/statistics.js';
 import { compare, type Compared } from './compare.js';
 import { measure } from './measures.js';
 import { cellsOf, describe, type PlannedRun } from './plan.js';
+import { type ProblemCount, problemCounts, problemWarnings } from './problem-counts.js';
 import type { RunResult } from './results.js';
 import type { Choice, Comparison, EvalMeasure, Sweep } from './sweep-file.js';
 import type { CellReport } from './table.js';
@@ -19,6 +20,8 @@ export interface Report {
     readonly spec: Comparison;
     readonly compared: readonly Compared[];
   }[];
+  readonly problems: readonly ProblemCount[];
+  readonly warnings: readonly string[]; // about rates of fewer problems, or of different ones
   readonly charts: readonly Chart[];
   readonly svg: string;
 }
@@ -55,7 +58,9 @@ export function reportOf(
   });
   const charts = figureOf(sweep, results, reports);
   const svg = figureSvg(sweep.title, charts);
-  return { sweep, planned, results, cells: reports, comparisons, charts, svg };
+  const problems = problemCounts(sweep, results);
+  const warnings = problemWarnings(problems, sweep.measures, reports, comparisons);
+  return { sweep, planned, results, cells: reports, comparisons, problems, warnings, charts, svg };
 }
 
 /** `2 diverged`: how many runs ended for another reason than `expected`. */

@@ -74,7 +74,7 @@ describe('the report of an experiment', () => {
     );
     assert.match(
       markdown,
-      /Rates of the last evaluation of a run, \d+ held-out problems, \d+ answers to each; with/,
+      /Rates of the last evaluation of a run, of 4 problems, 2 answers to each; with/,
     );
     const furtherEvaluations = [{ name: 'cool', settings: { problems: 7, samples: 3 }, where: {} }];
     const measures = [{ from: 'eval', name: 'cool', at: 'cool', key: 'sampled' } as const];
@@ -86,9 +86,46 @@ describe('the report of an experiment', () => {
           results,
         ),
       ),
-      /Rates of the evaluation "cool" by offbeat eval, with problems 7, samples 3; with/,
+      /Rates of the evaluation "cool" by offbeat eval, of 7 problems, with problems 7, samples 3; with/,
     );
     assert.match(markdown, /They took 4 min 0 s on a machine\. SHA-256 of the model: a0b1\./);
+  });
+
+  it('the report of an experiment says if the problems are fewer than those asked for', () => {
+    const asked = { ...sweep, evaluation: { problems: 9, samples: 2 } };
+    const text = reportMarkdown(reportOf(asked, planned, results));
+    assert.match(text, /Note\.\*\* The evaluation "end" is of 4 problems, and 9 were asked for\./);
+    assert.match(
+      text,
+      /Rates of the last evaluation of a run, of 4 problems \(9 were asked for\), 2/,
+    );
+    assert.doesNotMatch(markdown, /Note/);
+  });
+
+  it('the report of an experiment says how many problems are left out, and of which rates', () => {
+    const lost = runResult(sync, 0, [2, 1, 0, 0]);
+    lost.evals.at(-1)!.answers.sampled = { correct: [2, 1, 0, 0], total: [2, 2, 2, 0] };
+    const some = reportOf(sweep, planned, [lost, ...results.slice(1)]);
+    assert.deepEqual(some.warnings, [
+      '1 of 4 problems are left out of "solved" where lag 0, correction cispo: a run has too few answers to them.',
+      '1 of 4 problems are left out of the difference of "solved" where lag 4, correction cispo: a run has too few answers to them.',
+      '1 of 4 problems are left out of the difference of "solved" where lag 4, correction none: a run has too few answers to them.',
+    ]);
+    assert.match(reportHtml(some), /<strong>Note\.<\/strong> 1 of 4 problems are left out/);
+  });
+
+  it('the report of an experiment joins no rates of different numbers of problems, and names their runs', () => {
+    const mixed = reportOf(sweep, planned, [runResult(sync, 0, [2, 1]), ...results.slice(1)]);
+    assert.deepEqual(mixed.warnings, [
+      'The runs were measured on different numbers of problems by the evaluation "end": 2 (0-cispo-s0); 4 (0-cispo-s1, 4-cispo-s0, 4-none-s0). ' +
+        'Their rates are not of the same problems; a cell or a difference that would join them is empty.',
+    ]);
+    assert.deepEqual(
+      mixed.cells.map(({ measured }) => measured[0]?.mean),
+      [undefined, 0.375, 0],
+    );
+    assert.deepEqual(mixed.comparisons[0]!.compared, []);
+    assert.match(reportMarkdown(mixed), /of 2 or 4 problems \(4 were asked for\)/);
   });
 
   it('the report of an experiment is the same for the same results', () => {
