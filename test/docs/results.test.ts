@@ -30,6 +30,26 @@ describe('the results in the documentation', () => {
     }
   });
 
+  it('each page with the gain of SmolLM2 says there that its settings were chosen on the measured problems', async () => {
+    const pages = ['README.md', 'docs/experiments.md', 'docs/experiments/published-model.md'];
+    for (const name of pages) {
+      const page = await readFile(join(packageRoot, name), 'utf8');
+      const blocks = page.replace(/<!--.*-->\n/g, '').split(/\n{2,}/);
+      const gains = blocks.flatMap((block, i) =>
+        /\+20\.2|\b20(\.2)? points/.test(block) ? [i] : [],
+      );
+      assert(gains.length > 0, `${name} no longer gives the gain`);
+      for (const i of gains) {
+        const around = blocks.slice(Math.max(0, i - 1), i + 1).join('\n');
+        assert.match(
+          around,
+          /settings were chosen on|by which settings were chosen/i,
+          `${name}: ${blocks[i]}`,
+        );
+      }
+    }
+  });
+
   it('the committed results are of the model that ships', async () => {
     const { digest } = await readModelDirectory(embeddedModelPath);
     for (const experiment of await readdir(join(packageRoot, 'docs/experiments/results'))) {
