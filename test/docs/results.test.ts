@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import { describe as textOf } from '../../tools/sweep/plan.js';
 import { racePage, updatedRaces } from './race-table.js';
 import { committedReport, committedResults, resultPages, updatedResults } from './results-table.js';
 
@@ -21,12 +22,16 @@ describe('the results in the documentation', () => {
     assert.equal(page, await updatedRaces(page), 'run npm run docs');
   });
 
-  it('the committed results of each experiment are of all the problems that it asks for', async () => {
+  it('the committed results of each experiment are one of each planned run, of all the problems that it asks for', async () => {
     const folders = await readdir(join(packageRoot, 'docs/experiments/results'));
     const isExperiment = (name: string) =>
       existsSync(join(packageRoot, 'docs/experiments', `${name}.json`));
     for (const experiment of folders.filter(isExperiment)) {
-      assert.deepEqual((await committedReport(experiment)).warnings, [], experiment);
+      const { warnings, cells, sweep, results } = await committedReport(experiment);
+      assert.deepEqual(warnings, [], experiment);
+      const planned = cells.flatMap(({ choice }) => sweep.seeds.map((seed) => ({ choice, seed })));
+      const nameOf = ({ choice, seed }: (typeof planned)[number]) => `${textOf(choice)} ${seed}`;
+      assert.deepEqual(results.map(nameOf).sort(), planned.map(nameOf).sort(), experiment);
     }
   });
 
