@@ -234,6 +234,7 @@ export class PolicyFollower {
           continue;
         }
         this.#failures += 1;
+        countRefusal(err);
         this.#whyNotLoaded = `policy version ${manifest.version} is not loaded: ${errorText(err)}`;
         log.warn({ err, version: manifest.version }, 'policy not loaded, retrying');
         const delayMs = Math.min(retryDelayMs * 2 ** (this.#failures - 1), longestRetryDelayMs);

@@ -106,17 +106,19 @@ export class EngineSampler implements Sampler {
   }
 
   async load(manifest: PolicyManifest, prove: Prove, signal: AbortSignal): Promise<void> {
-    const { version } = manifest;
     const proveServer: ProveServer = (draw, ending, where) => {
-      const score: ComputeLogprobs = (canary, scoring) => {
-        const sample = (request: GroupRequest) =>
-          this.#repeated(version, { version, adoptsNewer: false }, scoring, () =>
-            draw(request, this.#limitMs, scoring),
-          );
+      const score: ComputeLogprobs = async (canary, scoring) => {
+        // The first draw that fails ends the proof with its other draws, and is not repeated: the caller of `load`
+        // tries again, or goes on with a newer version.
+        await using draws = new TaskScope(scoring);
+        const sample = async (request: GroupRequest) => {
+          draws.signal.throwIfAborted();
+          return draws.track(draw(request, this.#limitMs, draws.signal));
+        };
         const { mostProbable, scoresPrompts } = this.#engine;
-        return scoresPrompts
+        return await (scoresPrompts
           ? scoresByPrompts(canary, sample)
-          : scoresByAnswers(canary, mostProbable, sample);
+          : scoresByAnswers(canary, mostProbable, sample));
       };
       return prove(score, ending, where);
     };
@@ -271,8 +273,9 @@ export class EngineSampler implements Sampler {
 
   /**
    * Repeats a call until the engine serves it, each time with the version that the policy chooses then. The ticket's
-   * lease is extended meanwhile. A call for a version that the engine has lost is given up after `maxAttempts`, or, if
-   * the group may use no other version, once a newer one can sample.
+   * lease is extended meanwhile. A call for a version that the engine has lost is given up after `maxAttempts`. If the
+   * group may use no other version, a call is also given up once a newer one can sample: a lost version does not come
+   * back then, and a newer one that was proven since the first failure shows that the engine serves others.
    */
   async #repeated<T>(
     first: number,
@@ -280,14 +283,17 @@ export class EngineSampler implements Sampler {
     signal: AbortSignal,
     call: (version: number) => Promise<T>,
   ): Promise<T> {
+    let newestBefore: number | undefined; // that could sample at the first failure
     for (let version = first, limited = 0; ;) {
       try {
         return await call(version);
       } catch (err) {
         if (!(err instanceof NotServed)) throw err;
         const isLimited = err.maxAttempts !== undefined;
-        const isReplaced = !policy.adoptsNewer && Math.max(...this.#admitted) > version;
-        if (isLimited && (isReplaced || ++limited >= err.maxAttempts)) throw err.cause;
+        const newest = Math.max(version, ...this.#admitted);
+        newestBefore ??= newest;
+        const isReplaced = !policy.adoptsNewer && newest > (isLimited ? version : newestBefore);
+        if (isReplaced || (isLimited && ++limited >= err.maxAttempts)) throw err.cause;
         this.options.log.warn({ err: err.cause, version }, 'sampling failed, retrying');
         await sleep(this.options.retryDelayMs ?? usualRetryDelayMs, undefined, { signal });
         version = continuingVersion(policy, this.#admitted);

@@ -5,7 +5,7 @@ import type { CanaryRefusal } from '../../shared/wire/actor-lease.js';
 
 const refusedVersions = new Counter({
   name: 'rl_actor_policies_refused_total',
-  help: 'Refusals of a policy version by this actor, one for each attempt, because its weights are damaged or not finite, or its canary is not reproduced or missing (with --require-canary).',
+  help: 'Refusals of a policy version by this actor, one for each attempt, because its weights are damaged or not finite, its canary is not reproduced or missing (with --require-canary), or it could not be loaded now.',
   labelNames: ['reason'],
 });
 
@@ -42,15 +42,16 @@ export function refusalOf(
 }
 
 /** Counts an attempt at which this actor refused a version. @returns why it did. */
-export function countRefusal(error: PermanentError): Reason {
+export function countRefusal(error: unknown): Reason {
   const reason = reasonOf(error);
   refusedVersions.inc({ reason });
   return reason;
 }
 
-type Reason = 'not_finite' | 'canary' | 'no_canary' | 'damaged';
+type Reason = 'not_finite' | 'canary' | 'no_canary' | 'damaged' | 'not_loaded';
 
-function reasonOf(error: PermanentError): Reason {
+function reasonOf(error: unknown): Reason {
+  if (!(error instanceof PermanentError)) return 'not_loaded'; // the same attempt may succeed later
   if (error instanceof WeightsNotFinite) return 'not_finite';
   if (error instanceof CanaryMissing) return 'no_canary';
   return error instanceof CanaryNotReproduced ? 'canary' : 'damaged';

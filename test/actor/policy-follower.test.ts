@@ -98,7 +98,12 @@ describe('following the policy', () => {
     assert.deepEqual(calls, ['load 0', 'load 3']);
   });
 
-  it('the follower retries a version that could not be loaded', async () => {
+  it('the follower retries a version that could not be loaded, and counts each failure', async () => {
+    const refused = register.getSingleMetric('rl_actor_policies_refused_total')!;
+    const count = async () =>
+      (await refused.get()).values.find(({ labels }) => labels['reason'] === 'not_loaded')?.value ??
+      0;
+    const before = await count();
     let attempts = 0;
     const { policies, publish } = followed(() =>
       ++attempts < 3 ? Promise.reject(new Error('lost on the way')) : Promise.resolve(),
@@ -106,6 +111,7 @@ describe('following the policy', () => {
     publish(0);
     using _hold = await policies.holdAtLeast(0, never);
     assert.equal(attempts, 3);
+    assert.equal(await count(), before + 2);
   });
 
   it('tickets wait for the first version, and while newer ones cannot be loaded five times in a row', async () => {

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
+import type { Draw, ProveServer } from '../../../actor/sampler/engine.js';
 import { EngineSampler } from '../../../actor/sampler/engine-sampler.js';
+import type { Prove } from '../../../actor/sampler/sampler.js';
 import { TinkerEngine } from '../../../actor/sampler/tinker-engine.js';
+import { bandOf } from '../../../shared/rl/canary.js';
 import { protobufType } from '../../../shared/tinker/codec.js';
 import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { StillPending } from '../../../shared/tinker/errors.js';
@@ -188,6 +191,74 @@ describe('a version that the engine has lost', () => {
     const policy = { version: 1, adoptsNewer: false };
     await assert.rejects(sampler.sample(request, policy, new AbortController().signal), lost);
     assert.deepEqual(asked, [1, 1]);
+  });
+});
+
+describe('a version that the engine cannot sample', () => {
+  const refusal = new Error('out of memory');
+  const tokens = { tokens: Int32Array.of(7), logprobs: Float32Array.of(-1) };
+  const sampled = { ...tokens, stopReason: 'stop' };
+
+  function samplerOf(engine: object) {
+    const nothing = { [Symbol.asyncDispose]: () => Promise.resolve() };
+    return new EngineSampler({ ...nothing, ...engine } as never, {
+      ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 0, log: silent },
+      retryDelayMs: 1,
+    });
+  }
+
+  it('its first failed draw ends the load, and its other draws: a newer version may be published meanwhile', async () => {
+    let asked = 0;
+    let ended = 0; // by the signal of the proof
+    const draw: Draw = async (_, __, ending) => {
+      if (++asked === 1) throw new NotServed(refusal);
+      if (asked > 20) throw new Error(`asked ${asked} times`);
+      await once(ending, 'abort').finally(() => ended++);
+      throw ending.reason;
+    };
+    await using sampler = samplerOf({
+      ...{ scoresPrompts: false, mostProbable: 1 },
+      load: (_: unknown, prove: ProveServer, signal: AbortSignal) => prove(draw, signal),
+    });
+    const texts = [Int32Array.from({ length: 31 }, (_, i) => i)];
+    const places = Array.from({ length: 30 }, (_, i): [number, number] => [0, i + 1]);
+    const band = bandOf('bf16', false);
+    const prove: Prove = async (score, ending) => {
+      await score({ texts, places, temperature: 1, band }, ending);
+    };
+    const { signal } = new AbortController();
+    await assert.rejects(sampler.load(manifest(1), prove, signal), { message: 'out of memory' });
+    assert.deepEqual([asked, ended], [8, 7]); // eight at once, of 30
+  });
+
+  /** A sampler with these versions at the start, at which version 1 fails; 3 can sample from the third call on. */
+  function failing(...admitted: number[]) {
+    let calls = 0;
+    const generate = (_: number, { count }: typeof request) => {
+      calls += 1;
+      if (calls === 3) sampler.admit(3);
+      if (calls < 6) return Promise.reject(new NotServed(refusal));
+      return Promise.resolve(Array(count).fill(sampled));
+    };
+    const sampler = samplerOf({ place: () => ({ generate, [Symbol.dispose]: () => undefined }) });
+    for (const version of admitted) sampler.admit(version);
+    return { sampler, calls: () => calls };
+  }
+
+  it('a group that may use no other goes back once a newer one was proven since its first failure', async () => {
+    const { sampler, calls } = failing(1, 2);
+    const { signal } = new AbortController();
+    await assert.rejects(sampler.sample(request, { version: 1, adoptsNewer: false }, signal), {
+      message: 'out of memory',
+    });
+    assert.equal(calls(), 3);
+  });
+
+  it('a group that may use no other waits for the engine as long as nothing shows that it serves another', async () => {
+    const { sampler, calls } = failing(1, 2, 3);
+    const { signal } = new AbortController();
+    await sampler.sample(request, { version: 1, adoptsNewer: false }, signal);
+    assert.equal(calls(), 6);
   });
 });
 
