@@ -43,7 +43,7 @@ const policyVersion = new Gauge({
  */
 export class PolicyFollower {
   readonly #held: HeldVersions;
-  readonly #changes = new Changes(); // notifies of changes of newestLoaded, newestPublished and refused
+  readonly #changes = new Changes(); // notifies of changes of newestLoaded, newestPublished, refused and failures
   readonly #times = new AdoptionTimes();
   #newestLoaded: PolicyManifest | undefined; // loaded
   #newestPublished: PolicyManifest | undefined; // published
@@ -132,7 +132,8 @@ export class PolicyFollower {
    * each time, until a newer one replaces it. Meanwhile the last good version stays in use:
    *
    * - Damaged or non-finite weights and a missing canary stop only the tickets that ask for that version.
-   * - After five failures in a row that may pass, such as a lost connection, no ticket is leased.
+   * - After five failures in a row that may pass, such as a lost connection, no ticket is leased, and those that wait
+   *   for a newer version go back.
    * - If the sampler does not reproduce the canary, the version is loaded again after a delay, and `trusted` waits
    *   meanwhile.
    *
@@ -145,9 +146,15 @@ export class PolicyFollower {
     ]);
   }
 
-  /** Waits until the newest version that is ready is at least `version`. @returns it. */
+  /**
+   * Waits until the newest version that is ready is at least `version`.
+   *
+   * @returns it.
+   * @throws {Error} when newer ones cannot be loaded here: another actor may do better.
+   */
   async readyFrom(version: number, signal: AbortSignal): Promise<PolicyManifest> {
     while (this.#newestLoaded === undefined || this.#newestLoaded.version < version) {
+      if (this.isStuck) throw new Error(this.#whyNotLoaded);
       await this.#change(signal);
     }
     return this.#newestLoaded;
@@ -236,6 +243,7 @@ export class PolicyFollower {
         this.#failures += 1;
         countRefusal(err);
         this.#whyNotLoaded = `policy version ${manifest.version} is not loaded: ${errorText(err)}`;
+        this.#changes.notify(); // tickets that wait for it may have to go back
         log.warn({ err, version: manifest.version }, 'policy not loaded, retrying');
         const delayMs = Math.min(retryDelayMs * 2 ** (this.#failures - 1), longestRetryDelayMs);
         if (this.#newestPublished !== manifest) continue;

@@ -92,10 +92,10 @@ export async function sampleTickets(
       },
       async (delivery) => {
         const { value: ticket, deliveryCount, trace } = delivery;
-        // The ticket was requested before an outage of the sampler. This actor's other requests are still open and
-        // would get it again and again, until its tries are used up. So it is returned with a delay after which they
-        // have ended.
-        if (sampler.trouble !== undefined) {
+        // The ticket was requested before an outage of the sampler, or before newer versions could not be loaded. This
+        // actor's other requests are still open and would get it again and again, until its tries are used up. So it
+        // is returned with a delay after which they have ended.
+        if (sampler.trouble !== undefined || policies.isStuck) {
           delivery.nak(requestMs);
           return;
         }

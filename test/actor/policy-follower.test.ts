@@ -114,7 +114,7 @@ describe('following the policy', () => {
     assert.equal(await count(), before + 2);
   });
 
-  it('tickets wait for the first version, and while newer ones cannot be loaded five times in a row', async () => {
+  it('tickets wait for the first version, and while newer ones cannot be loaded five times in a row; those that were leased for one go back', async () => {
     let isFull = false;
     const { policies, publish } = followed(() =>
       isFull ? Promise.reject(new Error('no space left')) : Promise.resolve(),
@@ -125,8 +125,11 @@ describe('following the policy', () => {
     await first;
     assert.equal(policies.trouble, undefined);
     isFull = true;
+    const leased = policies.readyFrom(1, never);
     publish(1);
-    await until(() => policies.isStuck);
+    await assert.rejects(leased, { message: 'policy version 1 is not loaded: no space left' });
+    assert(policies.isStuck);
+    assert.equal((await policies.readyFrom(0, never)).version, 0);
     assert.equal(policies.trouble, 'policy version 1 is not loaded: no space left');
     let isOpen = false;
     const waiting = policies.loadable(never).then(() => (isOpen = true));

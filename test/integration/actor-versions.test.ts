@@ -36,7 +36,7 @@ describe('the versions of an actor that samples one group at a time', { timeout:
   });
 
   /** An actor of a run of its own, whose groups end when the test says so. */
-  async function start(run: string, scope: TaskScope, over: Partial<Sampler> = {}) {
+  async function start(run: string, scope: TaskScope, over: Partial<Sampler> = {}, actor = 'a') {
     const broker = await brokerOn(server, { run });
     brokers.push(broker);
     await broker.ensureRun({ trainTickets: 8, evalTickets: 8 });
@@ -65,13 +65,15 @@ describe('the versions of an actor that samples one group at a time', { timeout:
     const dataset = await task.load();
     const encode = () => Int32Array.of(1, 2);
     const canaries = new CanaryCheck(sampler, 'fp32');
-    const policies = new PolicyFollower({ store: broker.policy, sampler, canaries, log: silent });
+    const { policy: store } = broker;
+    const following = { store, sampler, canaries, log: silent, retryDelayMs: 1 };
+    const policies = new PolicyFollower(following);
     scope.start((ending) => policies.follow(ending));
     const noTime = () => undefined;
     scope.start((ending) =>
       sampleTickets(
         {
-          ...{ broker, actor: 'a', sampler, policies, canaries, log: silent, onGroup: noTime },
+          ...{ broker, actor, sampler, policies, canaries, log: silent, onGroup: noTime },
           prompts: {
             ...{ task, dataset, maxContext: undefined },
             tokenizer: { encode, chatText: () => '', beginning: [], eosTokenIds: [0] },
@@ -83,12 +85,16 @@ describe('the versions of an actor that samples one group at a time', { timeout:
         ending,
       ),
     );
+    const announce = (version: number) => {
+      const samplerPath = `tinker://run/sampler_weights/v${version}`;
+      return broker.policy.publish({ version, samplerPath, smallestUsefulVersion: 0 });
+    };
     return {
-      ...{ drawings, dropped },
+      ...{ drawings, dropped, policies },
+      announce,
       /** Publishes a version, and waits until the actor has loaded it. */
       publish: async (version: number) => {
-        const samplerPath = `tinker://run/sampler_weights/v${version}`;
-        await broker.policy.publish({ version, samplerPath, smallestUsefulVersion: 0 });
+        await announce(version);
         await until(() => policies.version === version);
       },
       issue: (order: number, over: Partial<Ticket> = {}) => {
@@ -118,6 +124,37 @@ describe('the versions of an actor that samples one group at a time', { timeout:
     // A ticket that is given back without a delay would be here again within one of these requests.
     for (let request = 0; request < 20; request++) assert(await isTaken('train'));
     assert.deepEqual([drawings.length, asked], [0, 1]);
+  });
+
+  it('a ticket that waits for a version which its actor cannot load is sampled by another actor', async () => {
+    await using scope = new TaskScope();
+    const failing = await start('unloadable', scope, {
+      load: ({ version }) =>
+        version === 0 ? Promise.resolve() : Promise.reject(new Error('no space left')),
+    });
+    await failing.publish(0);
+    await failing.issue(0, { issuedAtVersion: 1 });
+    await until(() => failing.isTaken('train'));
+    const other = await start('unloadable', scope, {}, 'b');
+    await other.publish(1);
+    await until(() => other.drawings.length === 1);
+    assert(failing.policies.isStuck);
+    other.drawings[0]!.end();
+  });
+
+  it('a ticket that was asked for before its actor could not load a version is given back, and not tried', async () => {
+    await using scope = new TaskScope();
+    let loads = 0;
+    const { publish, announce, issue, drawings, isTaken, policies } = await start('asked', scope, {
+      load: () => (++loads === 1 ? Promise.resolve() : Promise.reject(new Error('no space left'))),
+    });
+    await publish(0);
+    await announce(1);
+    await until(() => policies.isStuck);
+    await issue(0);
+    await until(() => isTaken('train'));
+    for (let request = 0; request < 20; request++) assert(await isTaken('train'));
+    assert.equal(drawings.length, 0);
   });
 
   it('no ticket is leased before the first version is loaded', async () => {
