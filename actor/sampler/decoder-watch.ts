@@ -26,7 +26,7 @@ export class DecoderWatch {
     this.#lookedAt = now;
   }
 
-  /** It has drawn tokens: from such silences the limit is derived. */
+  /** It has read texts or drawn tokens: from such silences the limit is derived. */
   drew(): void {
     this.#stalls.progressed();
   }

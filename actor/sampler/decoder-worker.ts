@@ -33,7 +33,7 @@ export interface DecoderCalls {
   abandon(id: number): void;
 }
 
-/** Sent once a second while tokens are drawn, or when the next tokens of these groups use another version. */
+/** Sent once a second while texts are read and tokens drawn, or when the next tokens of these groups use another version. */
 export type DecoderEvent = 'alive' | { readonly ids: readonly number[]; readonly version: number };
 
 interface QueuedGroup {
@@ -84,10 +84,12 @@ const calls: DecoderCalls = {
     const texts = forcedTexts(canary);
     const requests = texts.map(({ request }) => request);
     const reportAlive = aliveReports();
-    const sampled = await running().decoder.sampleGroups(requests, () => {
+    const next = () => {
       reportAlive();
       return policy;
-    });
+    };
+    const { decoder } = running();
+    const sampled = await decoder.sampleGroups(requests, next, { onRead: reportAlive });
     return scoresOfForced(
       texts,
       sampled.map((rollouts) => rollouts![0]!),
@@ -139,6 +141,7 @@ async function sampleWave(
   const sampled = await decoder.sampleGroups([...groupOf.keys()], nextPolicy, {
     isWanted,
     onAdoption,
+    onRead: reportAlive,
   });
   return wave.map(({ abandonment: { wastedTokens } }, i) => sampled[i] ?? { wastedTokens });
 
@@ -162,17 +165,17 @@ async function sampleWave(
 }
 
 /**
- * Returns a function to call before each token, which reports at most once a second that tokens are drawn. Its first
- * call reports nothing: no token is drawn yet, and the prompt and perhaps the weights must still be read.
+ * Returns a function to call before each token and after each part of the texts that is read, which reports at most
+ * once a second that the decoder gets on. Its first call reports nothing: no text is read yet, nor perhaps the weights.
  */
 function aliveReports(): () => void {
-  let hasDrawn = false;
+  let hasBegun = false;
   return () => {
-    if (hasDrawn && performance.now() - aliveAt >= aliveEveryMs) {
+    if (hasBegun && performance.now() - aliveAt >= aliveEveryMs) {
       aliveAt = performance.now();
       thread.emit('alive');
     }
-    hasDrawn = true;
+    hasBegun = true;
   };
 }
 

@@ -108,6 +108,8 @@ export class Decoder {
    *   may throw to abandon everything. All versions adapt the same modules.
    * @param options.isWanted called before each token, with the number of tokens of the group; a group that is no
    *   longer wanted is abandoned.
+   * @param options.onRead called after each part of the texts that is read, of prompts or of what was sampled so far: a
+   *   large model reads few at once, so many take long.
    * @returns for each request its `count` rollouts, or undefined if it was abandoned; the same seed
    *   and policies give the same rollouts, independent of the other groups (up to rounding).
    * @throws {UserError} when prompt and answer do not fit the model's positions.
@@ -118,9 +120,11 @@ export class Decoder {
     {
       isWanted = () => true,
       onAdoption = 'keep',
+      onRead = () => undefined,
     }: {
       isWanted?: (request: GroupRequest, tokens: number) => boolean;
       onAdoption?: OnAdoption;
+      onRead?: () => void;
     } = {},
   ): Promise<(SampledRollout[] | undefined)[]> {
     for (const request of requests) this.checkLength(request);
@@ -131,7 +135,8 @@ export class Decoder {
     let current = policy();
     const sessions = await this.#load(adaptedModules(current.adapter));
     let grid = Grid.of(groups);
-    let { sampled, cache } = await this.#prefill(sessions, grid, current, requests.length);
+    const reading = { mostAtOnce: requests.length, onRead };
+    let { sampled, cache } = await this.#prefill(sessions, grid, current, reading);
 
     for (;;) {
       grid.append(sampled, current.version);
@@ -147,7 +152,7 @@ export class Decoder {
       if (isNew && onAdoption === 'reprefill') {
         grid = grid.oneRolloutPerLane();
         release(Object.values(cache));
-        ({ sampled, cache } = await this.#prefill(sessions, grid, current, requests.length));
+        ({ sampled, cache } = await this.#prefill(sessions, grid, current, reading));
         continue;
       }
       sampled = await sessions.steps.run({
@@ -172,14 +177,14 @@ export class Decoder {
   /**
    * Reads what the lanes have so far, and draws the next token of each rollout.
    *
-   * @param mostAtOnce texts that are read together at most, which bounds the memory of attention.
+   * @param reading.mostAtOnce texts that are read together at most, which bounds the memory of attention.
    * @returns the tokens drawn with their logprobs, and the cache from which decoding continues.
    */
   async #prefill(
     sessions: Sessions,
     grid: Grid,
     { adapter }: Policy,
-    mostAtOnce: number,
+    { mostAtOnce, onRead }: { readonly mostAtOnce: number; readonly onRead: () => void },
   ): Promise<{ sampled: InferenceSession.OnnxValueMapType; cache: Feeds }> {
     const { prompts, steps } = sessions;
     const { texts } = grid;
@@ -198,6 +203,7 @@ export class Decoder {
           ...(await this.#adapterFeeds(sessions, adapter)),
         }),
       );
+      onRead();
     }
     const sampled = {
       token: joinedTensor(parts, 'token', 0),
