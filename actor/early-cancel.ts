@@ -34,6 +34,8 @@ interface WatchedTicket extends Disposable {
   readonly signal: AbortSignal;
   /** Records that the group's next tokens are drawn from `version`: the first call gives its oldest, the last its newest. */
   onDraw(version: number): void;
+  /** Records that the group still has no token, because the call that was to draw its first ones has failed. */
+  noneDrawn(): void;
 }
 
 type WorkTicket = Pick<Ticket, 'split' | 'order' | 'ticketId' | 'issuedAtVersion'>;
@@ -75,6 +77,9 @@ export class EarlyCancel {
         if (this.#by === 'newest') token = version;
         token ??= version;
         check();
+      },
+      noneDrawn: () => {
+        token = undefined;
       },
       [Symbol.dispose]: () => {
         this.#checks.delete(check);

@@ -154,6 +154,9 @@ async function sampleTicket(
       // An answer may outlast many versions: a group that goes on with a newer one needs its first no longer.
       if (version > choice.version) policy[Symbol.dispose]();
     },
+    noneDrawn: () => {
+      work.noneDrawn();
+    },
     wasted: (tokens: number) => {
       countWastedTokens(wasteReason(work.signal.reason), tokens);
     },

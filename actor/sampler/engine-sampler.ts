@@ -150,7 +150,12 @@ export class EngineSampler implements Sampler {
     const call: SampleCall = (first, part) =>
       this.#repeated(first, policy, calls.signal, async (version) => {
         progress?.onDraw(version);
-        const sequences = await this.#timed(place, version, part, calls.signal);
+        const sequences = await this.#timed(place, version, part, calls.signal).catch(
+          (error: unknown) => {
+            if (drawn === 0) progress?.noneDrawn();
+            throw error;
+          },
+        );
         drawn += sequences.reduce((sum, { tokens }) => sum + tokens.length, 0);
         return { version, sequences };
       });

@@ -37,6 +37,8 @@ export function joinsWave(group: WaveGroup, wave: readonly WaveGroup[], maxRows:
 export interface Progress {
   /** The group's next tokens are drawn from this version; called at the start and at each change. */
   onDraw(version: number): void;
+  /** The group still has no token: the call that was to draw its first ones has failed, and another version may follow. */
+  noneDrawn(): void;
   /** The group was abandoned, which wasted this many tokens. */
   wasted(tokens: number): void;
 }

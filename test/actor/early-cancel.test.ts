@@ -59,6 +59,20 @@ describe('work on a ticket, when a version is published', () => {
     assert(!work.signal.aborted);
   });
 
+  it('work on a ticket continues when the call for its first tokens has failed, because a newer version will draw them', () => {
+    for (const by of ['oldest', 'newest'] as const) {
+      const cancel = new EarlyCancel(by);
+      using work = cancel.watch(fifth, never);
+      work.onDraw(3);
+      work.noneDrawn();
+      cancel.published({ version: 9, smallestUsefulVersion: 9 });
+      assert(!work.signal.aborted);
+      work.onDraw(9);
+      cancel.published({ version: 10, smallestUsefulVersion: 10 });
+      assert(work.signal.reason instanceof GroupStale);
+    }
+  });
+
   it('work on a ticket is abandoned when it starts with a version that is already too old', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);

@@ -164,7 +164,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     const policy = { version: 0, adoptsNewer: true };
     const rollouts = await sampler.sample(request, policy, never, {
       onDraw: (version) => told.push(version),
-      wasted: () => assert.fail('nothing was abandoned'),
+      ...{ noneDrawn: () => undefined, wasted: () => assert.fail('nothing was abandoned') },
     });
     assert.deepEqual([told[0], new Set(told)], [0, new Set([0, 1])]);
     for (const { tokens, versions, behaviorLogprobs } of rollouts) {

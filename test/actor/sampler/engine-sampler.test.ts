@@ -135,7 +135,15 @@ describe('a group of which one rollout cannot be continued', () => {
     sampler.admit(1);
     const policy = { version: 1, adoptsNewer: true };
     const { signal } = new AbortController();
-    await assert.rejects(sampler.sample({ ...request, count: 3 }, policy, signal), failure);
+    const progress = {
+      onDraw: () => undefined,
+      noneDrawn: () => assert.fail('the first call has drawn tokens'),
+      wasted: () => undefined,
+    };
+    await assert.rejects(
+      sampler.sample({ ...request, count: 3 }, policy, signal, progress),
+      failure,
+    );
     assert.deepEqual(ended, [failure, failure]);
   });
 });
@@ -167,8 +175,12 @@ describe('a version that the engine has lost', () => {
 
   it('a group that may adopt newer versions is sampled with the next one', async () => {
     const { sampler, asked } = withoutFirst();
-    const drawn: number[] = [];
-    const progress = { onDraw: (version: number) => drawn.push(version), wasted: () => undefined };
+    const drawn: (number | 'none')[] = [];
+    const progress = {
+      onDraw: (version: number) => drawn.push(version),
+      noneDrawn: () => drawn.push('none'),
+      wasted: () => undefined,
+    };
     const { signal } = new AbortController();
     const [rollout] = await sampler.sample(
       request,
@@ -181,7 +193,7 @@ describe('a version that the engine has lost', () => {
       [asked, drawn],
       [
         [1, 1, 2],
-        [1, 1, 2],
+        [1, 'none', 1, 'none', 2],
       ],
     );
   });
@@ -282,7 +294,10 @@ describe('a sampler that cuts rollouts after a time', () => {
         whole.map(({ tokens }) => tokens.length),
         [20, 20, 20],
       );
-      const progress = { onDraw: () => (clock += 10_000), wasted: () => undefined }; // each call takes 10 s
+      const progress = {
+        onDraw: () => (clock += 10_000), // each call takes 10 s
+        ...{ noneDrawn: () => undefined, wasted: () => undefined },
+      };
       const cut = await sampler.sample({ ...group, count: 1 }, policy, signal, progress);
       assert.deepEqual(
         cut.map(({ tokens, behaviorLogprobs, versions, stopReason }) => [

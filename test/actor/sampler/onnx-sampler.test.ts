@@ -92,7 +92,7 @@ describe('the onnx sampler', () => {
     const sampling = sampler
       .sample(long, policy, never, {
         onDraw: (version) => told.push(version),
-        wasted: () => assert.fail('nothing was abandoned'),
+        ...{ noneDrawn: () => undefined, wasted: () => assert.fail('nothing was abandoned') },
       })
       .finally(() => (progress.isDone = true));
     while (!progress.isDone) await load(++newest);
@@ -254,6 +254,7 @@ describe('the onnx sampler', () => {
       onDraw: () => {
         stop.abort();
       },
+      noneDrawn: () => undefined,
       wasted: (tokens) => (wasted = tokens),
     });
     await assert.rejects(sampling, { name: 'AbortError' });
@@ -311,7 +312,7 @@ describe('the onnx sampler', () => {
         never,
         {
           onDraw: () => events.push(`${name} begins`),
-          wasted: () => assert.fail('nothing was abandoned'),
+          ...{ noneDrawn: () => undefined, wasted: () => assert.fail('nothing was abandoned') },
         },
       );
       events.push(`${name} ends`);
