@@ -1,5 +1,4 @@
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import { CanaryNotReproduced } from './sampler/refusal.js';
 import type { Sampler } from './sampler/sampler.js';
 
 /** A version that stays loaded until it is disposed of. */
@@ -67,10 +66,7 @@ export class HeldVersions {
     try {
       await held.loading;
     } catch (error) {
-      if (this.#held.get(version) === held) {
-        this.#held.delete(version);
-        if (error instanceof CanaryNotReproduced) this.#options.sampler.drop(version);
-      }
+      if (this.#held.get(version) === held) this.#held.delete(version);
       const hasLoaderAborted = held.loader.aborted && held.loader !== signal && !signal.aborted;
       if (hasLoaderAborted) return this.hold(manifest, signal);
       throw error;

@@ -27,6 +27,8 @@ export interface DecoderCalls {
   /** Lets groups sample with a loaded version. */
   admit(version: number): void;
   drop(version: number): void;
+  /** Forgets weights that were loaded and not proven. A version that was admitted before keeps its own. */
+  discard(version: number): void;
   /** @returns the rollouts, or how many tokens were drawn before `abandon` ended the group. */
   sample(input: QueuedGroup): Promise<SampledRollout[] | { wastedTokens: number }>;
   /** Ends a group between two tokens, by its id. */
@@ -104,6 +106,9 @@ const calls: DecoderCalls = {
   drop(version) {
     unproven.delete(version);
     admitted.delete(version);
+  },
+  discard(version) {
+    unproven.delete(version);
   },
   async sample(group) {
     const { id, policy } = group;

@@ -99,7 +99,12 @@ export class OnnxSampler implements Sampler {
     signal.throwIfAborted();
     await this.#decoder.call('load', { version, safetensors, rank, alpha });
     this.#silence.answered();
-    await prove((canary, ending) => this.#score(version, canary, ending), signal);
+    try {
+      await prove((canary, ending) => this.#score(version, canary, ending), signal);
+    } catch (error) {
+      this.#decoder.post('discard', version);
+      throw error;
+    }
   }
 
   async #score(version: number, canary: CanaryTexts, signal: AbortSignal): Promise<TokenScores> {

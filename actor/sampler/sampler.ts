@@ -85,7 +85,7 @@ export interface Sampler extends AsyncDisposable {
   /**
    * Loads a version and proves it on everything that samples with it. The proof computes logprobs exactly as sampling
    * does (graph or requests, weights, temperature); by any other path wrong weights could pass. No group samples with
-   * the version before it is admitted.
+   * the version before it is admitted. Of a version that fails, the sampler keeps nothing.
    *
    * @throws {UserError} if this kind of sampler cannot use the manifest.
    * @throws {PermanentError} if the weights are damaged or not finite, or as `prove` does.

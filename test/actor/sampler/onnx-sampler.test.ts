@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { OnnxSampler } from '../../../actor/sampler/onnx-sampler.js';
 import type { CanaryTexts } from '../../../actor/sampler/canary-scores.js';
-import type { PolicyChoice, Prove } from '../../../actor/sampler/sampler.js';
+import type { ComputeLogprobs, PolicyChoice, Prove } from '../../../actor/sampler/sampler.js';
 import type { GroupRequest, SampledRollout } from '../../../shared/model/rollout-draft.js';
 import { PermanentError, UserError } from '../../../shared/base/errors.js';
 import { logprobBands, type TokenScores } from '../../../shared/rl/canary.js';
@@ -68,6 +68,29 @@ describe('the onnx sampler', () => {
   after(async () => {
     await sampler[Symbol.asyncDispose]();
     await directory[Symbol.asyncDispose]();
+  });
+
+  it('of a version that is not proven, nothing is kept', async () => {
+    const texts = [Int32Array.of(3, 4)];
+    let score: ComputeLogprobs | undefined;
+    const prove: Prove = async (given, signal) => {
+      score = given;
+      await given(canary, signal);
+      throw new PermanentError('not reproduced');
+    };
+    const canary = {
+      texts,
+      places: [[0, 1] as [number, number]],
+      temperature: 1,
+      band: logprobBands.fp32,
+    };
+    await assert.rejects(sampler.load(manifestWithAdapter(55), prove, never), /not reproduced/);
+    await assert.rejects(score!(canary, never), /policy version 55 is not loaded/);
+    await sampler.load(manifestWithAdapter(56), unproven, never);
+    sampler.admit(56);
+    await assert.rejects(sampler.load(manifestWithAdapter(56), prove, never), /not reproduced/);
+    const policy = { version: 56, adoptsNewer: false };
+    assert.equal((await sampler.sample(short, policy, never)).length, short.count); // it keeps its own
   });
 
   /** [T] logprobs of a rollout's tokens under one version, by the scoring graph. */
