@@ -86,7 +86,10 @@ export class SamplingSessions {
       const base = checkpoint?.base_model ?? baseModel;
       if (base === undefined) throw badRequest('model_path or base_model is required');
       assertServed(this.model, base);
-      if (checkpoint && checkpoint.base_model_digest !== this.model.directory.digest) {
+      if (
+        checkpoint &&
+        checkpoint.base_model_digest !== this.model.directory.digestWithoutTemplate
+      ) {
         throw badRequest(
           `${String(path)} was trained on different weights of ${base} than those served now`,
         );

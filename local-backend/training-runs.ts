@@ -87,7 +87,7 @@ export class TrainingRuns {
         session,
         geometry: {
           base_model: this.model.name,
-          base_model_digest: this.model.directory.digest,
+          base_model_digest: this.model.directory.digestWithoutTemplate,
           lora_rank: lora.rank,
           lora_alpha: alpha ?? this.model.loraAlpha ?? usualAlpha(lora.rank),
           train_attn: lora.train_attn,

@@ -6,15 +6,18 @@ import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { packageRoot } from '../base/package-root.js';
 import { readJson } from '../base/read-json.js';
+import { readChatTemplate } from './chat-template.js';
 import { type ModelConfig, parseModelConfig } from './model-config.js';
 import { checkWeights, weightPaths, type ModelFolder } from './model-weights.js';
 
 /** A Hugging Face directory with a supported model. */
 export interface ModelDirectory extends ModelFolder {
-  /** SHA-256 over configuration, tokenizer, generation configuration and weights: two processes with one digest hold one model. */
+  /** SHA-256 over configuration, tokenizer, generation configuration, weights and chat template: two processes with one digest hold one model. */
   readonly digest: string;
-  /** By the name of each file in the digest: its size and times, which change when it is written. */
+  /** By the name of each file of `digestWithoutTemplate`: its size and times, which change when it is written. */
   readonly stamps: ReadonlyMap<string, string>;
+  /** The same without the chat template, which changes what a model is asked and not what it answers. */
+  readonly digestWithoutTemplate: string;
 }
 
 const generationFile = 'generation_config.json';
@@ -84,7 +87,9 @@ export async function readModelDirectory(path: string): Promise<ModelDirectory> 
       hash.update(piece as Buffer);
     }
   }
-  return { ...checked, digest: hash.digest('hex'), stamps };
+  const digestWithoutTemplate = hash.copy().digest('hex');
+  hash.update((await readChatTemplate(path)) ?? '');
+  return { ...checked, digest: hash.digest('hex'), digestWithoutTemplate, stamps };
 }
 
 /**
@@ -93,7 +98,8 @@ export async function readModelDirectory(path: string): Promise<ModelDirectory> 
  *
  * @throws {UserError} naming the directory and the files that have changed.
  */
-export async function assertUnchanged({ path, digest, stamps }: ModelDirectory): Promise<void> {
+export async function assertUnchanged(model: ModelDirectory): Promise<void> {
+  const { path, stamps } = model;
   const refusal = (what: string, options?: ErrorOptions) =>
     new UserError(
       `the model directory ${path} has changed since the server started: ${what}; put the former files back, or restart ` +
@@ -106,14 +112,16 @@ export async function assertUnchanged({ path, digest, stamps }: ModelDirectory):
     changed = [...new Set([...stamps.keys(), ...found.keys()])].filter(
       (file) => stamps.get(file) !== found.get(file),
     );
-    if (changed.length === 0 || (await readModelDirectory(path)).digest === digest) return;
+    if (changed.length === 0) return;
+    const { digestWithoutTemplate } = await readModelDirectory(path);
+    if (digestWithoutTemplate === model.digestWithoutTemplate) return;
   } catch (cause) {
     throw refusal(errorText(cause), { cause });
   }
   throw refusal(`other content in ${changed.sort().join(', ')}`);
 }
 
-/** The files in the digest besides the weights. */
+/** The files besides weights and chat template. */
 function textFiles(path: string): string[] {
   const always = ['config.json', 'tokenizer.json'];
   return existsSync(join(path, generationFile)) ? [...always, generationFile] : always;

@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { readJson } from '../base/read-json.js';
+import { readTemplateFile } from './chat-template.js';
 import type { ModelFolder } from './model-weights.js';
 
 export interface ChatMessage {
@@ -38,8 +38,8 @@ export interface Tokenizer {
  */
 export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> {
   const path = resolve(directory.path);
+  const template = await readTemplateFile(path); // the library reads only that of tokenizer_config.json
   try {
-    const template = await readTemplate(path);
     const library = (await openPlain(path, template)) ?? (await openTransformers(path, template));
     const own = library.eosTokenId;
     const eosTokenIds =
@@ -129,8 +129,8 @@ interface PlainTokenizers {
  *
  * @returns undefined if the tokenizer is not plain.
  */
-async function openPlain(path: string, template: string | null): Promise<Library | undefined> {
-  if (template !== null) return undefined;
+async function openPlain(path: string, template: string | undefined): Promise<Library | undefined> {
+  if (template !== undefined) return undefined;
   const config = PlainTokenizerConfig.safeParse(
     await readJson(join(path, 'tokenizer_config.json')).catch(() => undefined),
   );
@@ -150,18 +150,18 @@ async function openPlain(path: string, template: string | null): Promise<Library
   };
 }
 
-async function openTransformers(path: string, template: string | null): Promise<Library> {
+async function openTransformers(path: string, template: string | undefined): Promise<Library> {
   const { AutoTokenizer, env } = await import('@huggingface/transformers');
   env.allowRemoteModels = false;
   // The whole path: a name alone would have to be one that a repository may have.
   const tokenizer = await AutoTokenizer.from_pretrained(path, { local_files_only: true });
-  if (template !== null) tokenizer.chat_template = template;
+  if (template !== undefined) tokenizer.chat_template = template;
   const own = tokenizer.eos_token_id;
   return {
     encode: (text, addsSpecialTokens = false) =>
       tokenizer.encode(text, { add_special_tokens: addsSpecialTokens }),
     decode: (tokens) => tokenizer.decode(tokens, decoding),
-    ...(tokenizer.chat_template !== null && {
+    ...(tokenizer.chat_template !== undefined && {
       chatText: (messages: ChatMessage[], opensAnswer: boolean) =>
         tokenizer.apply_chat_template<false>(messages, {
           tokenize: false,
@@ -188,16 +188,4 @@ function withFixedDate(template: string): string {
   if (!template.includes('strftime_now')) return template;
   const date = fixedDate.map(([part, value]) => `| replace('${part}', '${value}')`).join(' ');
   return `{% macro strftime_now(format) %}{{ format ${date} }}{% endmacro %}{{ '' }}${template}`;
-}
-
-/**
- * The file where transformers keeps the chat template since version 5. It counts before the template in
- * tokenizer_config.json, as there; the JavaScript library reads only the latter.
- */
-async function readTemplate(path: string): Promise<string | null> {
-  try {
-    return await readFile(join(path, 'chat_template.jinja'), 'utf8');
-  } catch {
-    return null;
-  }
 }

@@ -16,12 +16,10 @@ import { qwen3ConfigText } from '../../shared/model/model-writer.js';
 import { SampleRequest } from '../../shared/tinker/sampling-api.js';
 import { tinySizes } from '../support/tiny-model.js';
 import { never } from '../support/waiting.js';
+import { unreadDirectory } from './values.js';
 
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
-const model: ServedModel = {
-  name: 'base',
-  directory: { path: 'nowhere', config, digest: 'digest', stamps: new Map() },
-};
+const model: ServedModel = { name: 'base', directory: unreadDirectory(config) };
 
 const sample = (sampling: Record<string, unknown>, tokens: number[], more = {}) => ({
   prompt: { chunks: [{ type: 'encoded_text', tokens }] },

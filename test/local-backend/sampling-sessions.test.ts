@@ -18,6 +18,7 @@ import type { WorkerCalls } from '../../shared/service/worker-calls.js';
 import { CreateSamplingSessionRequest, SampleRequest } from '../../shared/tinker/sampling-api.js';
 import { tinySizes } from '../support/tiny-model.js';
 import { never } from '../support/waiting.js';
+import { checkpointAbout, unreadDirectory } from './values.js';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -25,10 +26,7 @@ const collect = runInNewContext('gc') as () => void;
 /** Sampling sessions of a model of this size, whose threads only record what they are asked for. */
 function open(intermediateSize: number) {
   const config = parseModelConfig(qwen3ConfigText({ ...tinySizes, intermediateSize }), 'config');
-  const model = {
-    name: 'base',
-    directory: { path: 'nowhere', config, digest: 'digest', stamps: new Map() },
-  };
+  const model = { name: 'base', directory: unreadDirectory(config) };
   const calls = { sampled: [] as number[], scored: [] as number[] }; // rollouts, tokens
   const sample: SamplingCalls['sample'] = ({ jobs }) => {
     calls.sampled.push(...jobs.map(({ count }) => count));
@@ -77,6 +75,26 @@ describe('the sampling sessions of the local backend', () => {
   it('the backend samples at most 64 rollouts of a large model together, and more of a small one', async () => {
     assert.deepEqual((await callsFor(24, { num_samples: 100 })).sampled, [100]);
     assert.deepEqual((await callsFor(172_000, { num_samples: 100 })).sampled, [64, 36]);
+  });
+
+  it('saved weights are of the served model whatever its chat template, and of no other weights', () => {
+    const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config');
+    const store = { get: () => checkpointAbout() } as unknown as CheckpointStore;
+    const clients = new Sessions();
+    const { id } = clients.create();
+    const open = (digestWithoutTemplate: string) => {
+      const digests = { digest: 'with a template', digestWithoutTemplate };
+      const directory = { ...unreadDirectory(config), ...digests };
+      const model = { name: 'base', directory };
+      const none = undefined as never; // no thread is asked for anything
+      const futures = new FutureStore<OperationResult>();
+      const sessions = new SamplingSessions(model, clients, store, futures, none, none);
+      const request = { session_id: id, model_path: 'tinker://run/sampler_weights/v1' };
+      const parsed = CreateSamplingSessionRequest.parse({ ...request, sampling_session_seq_id: 0 });
+      return sessions.create(parsed, 'sampling');
+    };
+    assert.doesNotThrow(() => open('digest'));
+    assert.throws(() => open('another'), /was trained on different weights of base/);
   });
 
   it('the thread that trains scores prompts, since it has the weights', async () => {

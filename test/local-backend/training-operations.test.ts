@@ -23,6 +23,7 @@ import { silent } from '../support/log.js';
 import { tinySizes } from '../support/tiny-model.js';
 import { gate, never } from '../support/waiting.js';
 import { createModelBody, modelName } from './running-backend.js';
+import { unreadDirectory } from './values.js';
 
 describe('a save for a sampler that outlasts its session', () => {
   let folder: string;
@@ -34,7 +35,7 @@ describe('a save for a sampler that outlasts its session', () => {
   /** A run whose client sends a step and a save, and finishes its session while the training thread is at `last`. */
   async function finishedDuring(last: 'optimStep' | 'save', path?: string) {
     const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config');
-    const directory = { path: 'nowhere', config, digest: 'digest', stamps: new Map() };
+    const directory = unreadDirectory(config);
     const model = { name: modelName, directory };
     const [begun, finished] = [gate(), gate()];
     const answers = {

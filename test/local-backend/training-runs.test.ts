@@ -14,12 +14,13 @@ import { silent } from '../support/log.js';
 import { tinySizes } from '../support/tiny-model.js';
 import { never } from '../support/waiting.js';
 import { createModelBody, modelName } from './running-backend.js';
+import { unreadDirectory } from './values.js';
 
 /** Training runs with a thread that only records what it is asked for, and one run. */
 function open() {
   let now = 0;
   const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config');
-  const directory = { path: 'nowhere', config, digest: 'digest', stamps: new Map() };
+  const directory = unreadDirectory(config);
   const calls: string[] = [];
   const worker = {
     call: (name: string) => {

@@ -1,4 +1,12 @@
 import type { CheckpointMetadata, CheckpointStore } from '../../local-backend/checkpoint-store.js';
+import type { ModelConfig } from '../../shared/model/model-config.js';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
+
+/** A directory that is never read. Without a chat template it has the digest that `checkpointAbout` names. */
+export function unreadDirectory(config: ModelConfig): ModelDirectory {
+  const digest = 'digest';
+  return { path: 'nowhere', config, digest, digestWithoutTemplate: digest, stamps: new Map() };
+}
 
 /** Metadata of a valid checkpoint with the given changes. */
 export function checkpointAbout(

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { cp, mkdtemp, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -77,6 +77,52 @@ describe('a model directory', () => {
     await rm(generation);
     await writeFile(file, bytes);
     await assertUnchanged(model);
+  });
+
+  it('a model directory has another digest with a chat template, wherever it is, and the same without it', async () => {
+    await using model = await tinyModel();
+    const [settings, template] = ['tokenizer_config.json', 'chat_template.jinja'].map((file) =>
+      join(model.path, file),
+    ) as [string, string];
+    const digests = async () => {
+      const { digest, digestWithoutTemplate } = await readModelDirectory(model.path);
+      assert.equal(digestWithoutTemplate, model.digest);
+      return digest;
+    };
+    assert.equal(await digests(), model.digest);
+    const plain = JSON.parse(await readFile(settings, 'utf8')) as object;
+    const setIn = (chat_template: unknown) =>
+      writeFile(settings, JSON.stringify({ ...plain, chat_template }));
+
+    await writeFile(template, '{{ messages }}');
+    const inFile = await digests();
+    await setIn('{{ not used }}');
+    assert.equal(await digests(), inFile, 'the file counts first');
+    await rm(template);
+    const others = [await digests()];
+    await setIn([{ name: 'default', template: '{{ messages }}' }]);
+    others.push(await digests());
+    assert.equal(new Set([model.digest, inFile, ...others]).size, 4);
+    await setIn('{{ messages }}');
+    assert.equal(await digests(), inFile);
+    await setIn(null);
+    assert.equal(await digests(), model.digest);
+    await rm(settings);
+    assert.equal(await digests(), model.digest);
+  });
+
+  it('a model directory is refused if its chat template is there and cannot be read, by name', async () => {
+    await using model = await tinyModel();
+    await mkdir(join(model.path, 'chat_template.jinja'));
+    const named = { name: 'UserError', message: /^cannot read \S+chat_template\.jinja \(EISDIR/ };
+    await assert.rejects(loadTokenizer(model), named);
+    await assert.rejects(readModelDirectory(model.path), named);
+    await rm(join(model.path, 'chat_template.jinja'), { recursive: true });
+    await writeFile(join(model.path, 'tokenizer_config.json'), '{');
+    await assert.rejects(readModelDirectory(model.path), {
+      name: 'UserError',
+      message: /tokenizer_config\.json is not usable/,
+    });
   });
 
   it('a model directory ends answers at the ids of generation_config.json, as transformers does', async () => {
