@@ -13,6 +13,9 @@ import { RunName } from '../shared/wire/run-name.js';
 export const ActorConfig = z
   .object({
     ...natsSettings,
+    startPatienceSeconds: natsSettings.startPatienceSeconds.describe(
+      'seconds to wait for NATS, and with --sampler tinker then for the backend, when the actor starts.',
+    ),
     run: RunName.describe('name of the run to sample for.'),
     name: z
       .string()

@@ -35,6 +35,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     ...config,
     client: config.name,
     identity: { role: 'actor', actor: config.name },
+    connectTimeoutMs: 1_000 * config.startPatienceSeconds,
     log,
     signal,
   });

@@ -30,6 +30,7 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
     ...config,
     client: name,
     identity: { role: 'reward' },
+    connectTimeoutMs: 1_000 * config.startPatienceSeconds,
     log,
     signal,
   });

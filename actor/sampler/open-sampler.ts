@@ -57,14 +57,19 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
   return new EngineSampler(await connectServers(sampler, options), { ...calls, concurrency });
 }
 
-async function connectBackend({ config, runConfig, log, signal }: OpenSamplerOptions) {
+async function connectBackend(options: OpenSamplerOptions) {
+  const { config, runConfig, log, signal, waitingFor } = options;
   const { backendUrl: baseUrl, apiKey } = config;
   if (baseUrl === undefined || apiKey === undefined) {
     throw new UserError('--sampler tinker needs --backend-url and --api-key');
   }
   const modelName = runConfig.model.name;
   const { TinkerEngine } = await import('./tinker-engine.js');
-  return await TinkerEngine.connect({ baseUrl, apiKey, modelName, log, signal });
+  waitingFor('connecting to the backend');
+  const connectPatienceMs = 1_000 * config.startPatienceSeconds;
+  return await TinkerEngine.connect({
+    ...{ baseUrl, apiKey, modelName, connectPatienceMs, log, signal },
+  });
 }
 
 async function connectServers(kind: 'vllm' | 'sglang', options: OpenSamplerOptions) {

@@ -20,6 +20,7 @@ interface TinkerEngineOptions {
   readonly baseUrl: string;
   readonly apiKey: string;
   readonly modelName: string; // as the backend calls it
+  readonly connectPatienceMs?: number; // how long to wait for a server that is just starting
   readonly log: Logger;
   readonly signal: AbortSignal;
   readonly fetch?: typeof fetch; // replaced in tests

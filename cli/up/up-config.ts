@@ -153,7 +153,7 @@ export const upService = 'offbeat';
 const decidedHere = new Set<string>([
   ...Object.keys(UpConfig.shape),
   ...Object.keys(natsSettings),
-  ...['name', 'runDir', 'healthHost', 'healthPort', 'startPatienceSeconds', 'stoppedExitCode'],
+  ...['name', 'runDir', 'healthHost', 'healthPort', 'stoppedExitCode'],
 ]);
 
 /** The learner's settings that a run may choose: everything but where to find things. */

@@ -53,12 +53,9 @@ export const Connections = z.object({
   runDir: string
     .optional()
     .describe('folder of metrics.jsonl and summary.json; default runs/<run>.'),
-  startPatienceSeconds: number
-    .min(0)
-    .default(10)
-    .describe(
-      'seconds to wait for NATS, and then for the backend, when the learner starts; a backend that it loses later gets at least 600.',
-    ),
+  startPatienceSeconds: natsSettings.startPatienceSeconds.describe(
+    'seconds to wait for NATS, and then for the backend, when the learner starts; a backend that it loses later gets at least 600.',
+  ),
   stopPatienceSeconds: number
     .min(1)
     .max(86_400)

@@ -2,12 +2,12 @@ import { readFile } from 'node:fs/promises';
 import { credsAuthenticator, type ConnectionOptions, nkeyAuthenticator, nkeys } from 'nats';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
-import { natsAddress } from '../service/config-fields.js';
+import { natsAddress, number } from '../service/config-fields.js';
 import { readSecretFile } from '../service/keys.js';
 
 const path = z.string().min(1).optional();
 
-/** Where the NATS server is, and how a service proves who it is. Secrets are files, never values. */
+/** Where the NATS server is, how long to wait for it, and how a service proves who it is. Secrets are files, never values. */
 export const natsSettings = {
   natsUrl: natsAddress
     .default('nats://127.0.0.1:4222')
@@ -15,6 +15,10 @@ export const natsSettings = {
   natsNkeySeedFile: path.describe('file with the nkey seed of this service.'),
   natsCredsFile: path.describe('or a .creds file, for a server that uses JWTs.'),
   natsCaFile: path.describe("PEM file of the authority that signed the server's certificate."),
+  startPatienceSeconds: number
+    .min(0)
+    .default(10)
+    .describe('seconds to wait for NATS when the service starts.'),
 };
 
 /** The files of `natsSettings`. */

@@ -59,14 +59,17 @@ describe('an actor that cannot start', { timeout: 60_000 }, () => {
     assert.match(actor.errors, /--run[^]*--sampler[^]*--threads/);
   });
 
-  it('an actor names a server that does not answer', async () => {
-    await using actor = new ServiceProcess('actor', [
-      '--run',
-      'r',
-      '--nats-url',
-      'nats://127.0.0.1:9',
-    ]);
-    assert.equal(await actor.exitCode(), 2);
-    assert.match(actor.errors, /nats:\/\/127\.0\.0\.1:9.*--nats-url/);
-  });
+  for (const service of ['actor', 'reward-service'] as const) {
+    it(`the ${service} names a server that does not answer in the time that it may wait`, async () => {
+      const flags = ['--run', 'r', '--nats-url', 'nats://127.0.0.1:9'];
+      await using process = new ServiceProcess(service, [
+        ...flags,
+        '--start-patience-seconds',
+        '0',
+      ]);
+      assert.equal(await process.exitCode(), 2);
+      assert.match(process.errors, /nats:\/\/127\.0\.0\.1:9.*--nats-url/);
+      assert(!process.log.some(({ msg }) => msg === 'waiting for NATS'));
+    });
+  }
 });

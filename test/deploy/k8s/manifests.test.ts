@@ -91,6 +91,15 @@ describe('the rendered overlays', { timeout: 120_000, skip }, async () => {
         assert(waitSeconds > periodSeconds * failureThreshold, `${waitSeconds} s`);
       });
 
+      it('the overlay lets no service give up on NATS while it is being installed', () => {
+        for (const service of ['actor', 'learner', 'reward-service']) {
+          const { container } = ours.find((each) => each.container.args[0] === service)!;
+          const set = environmentOf(container, of('ConfigMap'));
+          const name = `${service.toUpperCase().replace('-', '_')}_START_PATIENCE_SECONDS`;
+          assert(Number(set[name]) >= 1_800, `${name} is ${set[name]}`);
+        }
+      });
+
       it('the overlay runs our containers without root, capabilities or a writable root filesystem', () => {
         for (const { pod, container } of ours) {
           assert.equal(pod.securityContext?.runAsNonRoot, true);
