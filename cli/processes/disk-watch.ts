@@ -63,6 +63,7 @@ export class DiskWatch implements AsyncDisposable {
    * aborts.
    */
   async hasRoomNow(signal: AbortSignal): Promise<boolean> {
+    await this.poll(); // the disk may have been full only since the last check
     if (this.#reason !== undefined && (await this.#probe()) === undefined) await this.room(signal);
     return this.#reason === undefined;
   }

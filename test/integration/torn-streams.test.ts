@@ -88,8 +88,13 @@ describe('a stream whose end a killed server has lost', { timeout: 240_000 }, ()
     await restored(broker);
     const { seq } = await publish('train', 1);
     const { stream, durable } = names.consumer('tickets.train');
-    const taken = await (await link.js.consumers.get(stream, durable)).next({ expires: 5_000 });
-    assert.equal(taken?.seq, seq);
+    const consumer = await link.js.consumers.get(stream, durable);
+    const taken: (number | undefined)[] = [];
+    // nats-server 2.9.10 loses the first ticket, 2.15.1 keeps it.
+    while (taken.length < 2 && taken.at(-1) !== seq) {
+      taken.push((await consumer.next({ expires: 5_000 }))?.seq);
+    }
+    assert.equal(taken.at(-1), seq);
   });
 });
 
