@@ -161,7 +161,7 @@ async function openTransformers(path: string, template: string | undefined): Pro
     encode: (text, addsSpecialTokens = false) =>
       tokenizer.encode(text, { add_special_tokens: addsSpecialTokens }),
     decode: (tokens) => tokenizer.decode(tokens, decoding),
-    ...(tokenizer.chat_template !== undefined && {
+    ...((tokenizer.chat_template ?? undefined) !== undefined && {
       chatText: (messages: ChatMessage[], opensAnswer: boolean) =>
         tokenizer.apply_chat_template<false>(messages, {
           tokenize: false,

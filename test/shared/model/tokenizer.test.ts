@@ -164,12 +164,17 @@ describe('a chat', () => {
     );
   });
 
-  it('a chat is refused by a model without a template', async () => {
-    await using model = await tinyModel();
-    const tokenizer = await loadTokenizer(model);
-    assert.throws(() => tokenizer.chatText(chat), {
-      name: 'UserError',
-      message: /has no chat template.*choose a plain prompt style/,
+  for (const tokenizerClass of ['PreTrainedTokenizerFast', 'GPT2Tokenizer']) {
+    it(`a chat is refused by a model without a template (${tokenizerClass})`, async () => {
+      await using model = await tinyModel();
+      const path = join(model.path, 'tokenizer_config.json');
+      const config = JSON.parse(await readFile(path, 'utf8')) as object;
+      await writeFile(path, JSON.stringify({ ...config, tokenizer_class: tokenizerClass }));
+      const tokenizer = await loadTokenizer(model);
+      assert.throws(() => tokenizer.chatText(chat), {
+        name: 'UserError',
+        message: /has no chat template.*choose a plain prompt style/,
+      });
     });
-  });
+  }
 });
