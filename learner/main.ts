@@ -12,6 +12,7 @@ import { loadTokenizer } from '../shared/model/tokenizer.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { fitToModel, offPolicyFields } from '../shared/run/hyperparameters.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
+import { digestFor } from '../shared/run/run-data.js';
 import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
 import { checkPrompts } from '../shared/tasks/check-prompts.js';
@@ -94,14 +95,15 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     async (client, scope) => {
       missing = 'opening the run';
       const name = chooseModel(client.models, settings);
-      const model = { name, digest: directory.digest };
-      const found = { model, task: spec, datasetDigest: dataset.digest, examples: supervised };
       const traces = await findTraces({ broker, runDir, log });
       assertKnownToNats(settings.run, traces);
       const hasBegun = traces.inNats.length > 0;
       const copy = hasBegun ? await readConfig(configFile, settings.run) : undefined;
       const store = new RunConfigStore(broker);
       const inNats = await store.get();
+      const digest = digestFor((inNats ?? copy)?.model.digest, directory);
+      const model = { name, digest };
+      const found = { model, task: spec, datasetDigest: dataset.digest, examples: supervised };
       const config = settleConfig(runConfig(settings, found), inNats, copy);
       const announce = async () => {
         if (inNats === undefined) await store.put(config);

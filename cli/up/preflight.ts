@@ -190,8 +190,9 @@ async function startOf(
   { from, loraRank }: TrainingSettings,
 ): Promise<StartingPoint | undefined> {
   if (from === undefined || from.startsWith('tinker://')) return undefined;
-  const { digest: modelDigest } = await readModelDirectory(modelDir);
-  return findStart(from, { runsDir, modelDir, modelDigest, loraRank, loraAlpha, backendUrl });
+  const { digest, digestWithoutTemplate } = await readModelDirectory(modelDir);
+  const modelDigests = [digest, digestWithoutTemplate];
+  return findStart(from, { runsDir, modelDir, modelDigests, loraRank, loraAlpha, backendUrl });
 }
 
 /** Reports what was chosen for a model other than the embedded one, whose defaults the help names. */

@@ -23,7 +23,8 @@ export interface StartingPoint {
 /** What a run must have in common with the one that it starts from. */
 interface NewRun {
   readonly runsDir: string;
-  readonly modelDigest: string;
+  /** Those with which a run may know the model. */
+  readonly modelDigests: readonly string[];
   readonly modelDir: string; // for errors
   readonly loraRank: number;
   readonly loraAlpha: number | undefined; // of the local backend; undefined: twice the rank
@@ -58,8 +59,8 @@ export async function findStart(from: string, wanted: NewRun): Promise<StartingP
     );
   }
   const complaints = [
-    config.model.digest !== wanted.modelDigest &&
-      `it trained ${config.model.name} with the digest ${config.model.digest}, and ${wanted.modelDir} has ${wanted.modelDigest}: name its model with --model-dir`,
+    !wanted.modelDigests.includes(config.model.digest) &&
+      `it trained ${config.model.name} with the digest ${config.model.digest}, and ${wanted.modelDir} has ${wanted.modelDigests[0]}: name its model with --model-dir, with the same files, also the chat template`,
     config.lora.rank !== wanted.loraRank &&
       `its adapter has rank ${config.lora.rank}, not ${wanted.loraRank}: add --lora-rank ${config.lora.rank}`,
     // Two addresses may be the same server; another server does not have the weights and refuses them.

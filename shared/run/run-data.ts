@@ -26,14 +26,28 @@ export async function loadRunData(
   return { task, dataset };
 }
 
+/**
+ * The digest by which a run knows the model of a directory. Runs that began when a digest did not cover the chat template
+ * have the one without it.
+ *
+ * @param stored the digest that the run has; undefined for a new run.
+ */
+export function digestFor(
+  stored: string | undefined,
+  { digest, digestWithoutTemplate }: Pick<ModelDirectory, 'digest' | 'digestWithoutTemplate'>,
+): string {
+  return stored === digestWithoutTemplate ? digestWithoutTemplate : digest;
+}
+
 /** @throws {UserError} if a model directory does not hold the base model of a run. */
 export function requireModelOf(
   { run, model }: Pick<RunConfig, 'run' | 'model'>,
-  { path, digest }: Pick<ModelDirectory, 'path' | 'digest'>,
+  directory: Pick<ModelDirectory, 'path' | 'digest' | 'digestWithoutTemplate'>,
 ): void {
+  const digest = digestFor(model.digest, directory);
   if (digest === model.digest) return;
   throw new UserError(
-    `the model in ${path} has the digest ${digest}, that of run ${run} (${model.name}) ${model.digest}; ` +
-      "name the directory of the learner's model with --model-dir",
+    `the model in ${directory.path} has the digest ${digest}, that of run ${run} (${model.name}) ${model.digest}; ` +
+      "name the directory of the learner's model with --model-dir: its files must be the same, also the chat template",
   );
 }

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { readModelDirectory } from '../../shared/model/model-directory.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { loadJudge } from '../../reward-service/judge.js';
@@ -43,6 +44,15 @@ describe('loading the judge of a run', () => {
       name: 'UserError',
       message: /has the digest [0-9a-f]{64}, that of run .*\(other\) 1{64}; .*--model-dir/,
     });
+  });
+
+  it('the judge is loaded with a model that has got a chat template since the run began, and not without one that the run has', async () => {
+    const template = join(model.path, 'chat_template.jinja');
+    await writeFile(template, '{{ messages }}');
+    const { digest } = await readModelDirectory(model.path);
+    await load(); // as before digests covered templates
+    await rm(template);
+    await assert.rejects(load({ model: { name: 'tiny', digest } }), /the chat template/);
   });
 
   it("the judge reads the run's data from a local path", async () => {

@@ -54,7 +54,7 @@ describe('the run that another starts from', () => {
   };
   const found = (backendUrl: string | undefined) =>
     findStart('warm', {
-      ...{ runsDir, modelDir: 'model', modelDigest: config.model.digest, backendUrl },
+      ...{ runsDir, modelDir: 'model', modelDigests: [config.model.digest], backendUrl },
       ...{ loraRank: config.lora.rank, loraAlpha: undefined },
     });
 
