@@ -100,19 +100,24 @@ export async function preflight(
 /** For this many milliseconds problems are solved, to see how long their answers are. */
 const solvingMs = 20;
 
-/** Reports that answers are cut off. For the shipped model, which has a token for each character. */
+/**
+ * Reports that answers are cut off. For the shipped model, which has a token for each character.
+ *
+ * @param now milliseconds of a clock that only rises; replaced in tests.
+ */
 export function reportCut(
   task: Pick<Task, 'solution'>,
   { train }: Dataset,
   maxTokens: number,
   report: PreflightOptions['report'],
+  now: () => number = performance.now.bind(performance),
 ): void {
   const lengths: number[] = [];
-  const deadline = performance.now() + solvingMs;
+  const deadline = now() + solvingMs;
   for (const problem of train) {
     const solved = task.solution?.(problem);
     if (typeof solved === 'string') lengths.push(solved.length + 1); // with the token that ends it
-    if (performance.now() > deadline) break;
+    if (now() > deadline) break;
   }
   const cut = lengths.filter((length) => length > maxTokens);
   if (cut.length === 0) return;
