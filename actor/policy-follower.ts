@@ -4,6 +4,7 @@ import type { PolicyStore } from '../shared/broker/policy-store.js';
 import { Changes } from '../shared/base/changes.js';
 import { errorText, PermanentError, UserError } from '../shared/base/errors.js';
 import { TaskScope } from '../shared/base/task-scope.js';
+import { NotServed } from '../shared/engine/adapter-server.js';
 import { AdapterAwaited } from '../shared/run/adapters/adapter-loader.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
@@ -172,12 +173,19 @@ export class PolicyFollower {
    * @throws {Error} if its canary is not reproduced here, or missing and required; another actor may do better.
    */
   async holdExactly(version: number, signal: AbortSignal): Promise<Hold> {
-    for (;;) {
+    for (let lost = 0; ;) {
       const published = this.#newestPublished?.version ?? -1;
       const manifest = this.#held.manifestOf(version) ?? (await this.options.store.at(version));
       if (manifest !== undefined) {
-        const hold = await this.#holdPinned(manifest, signal);
-        if (hold !== undefined) return hold;
+        try {
+          const hold = await this.#holdPinned(manifest, signal);
+          if (hold !== undefined) return hold;
+        } catch (err) {
+          // The sampler may serve it later, or from a new session: a failure that passes costs the ticket no try.
+          if (!(err instanceof NotServed)) throw err;
+          if (err.maxAttempts !== undefined && ++lost >= err.maxAttempts) throw err.cause;
+          this.options.log.warn({ err: err.cause, version }, 'policy not loaded, retrying');
+        }
         // Only the newest version is watched.
         await sleep(this.options.retryDelayMs ?? usualRetryDelayMs, undefined, { signal });
         continue;
@@ -235,6 +243,8 @@ export class PolicyFollower {
         }
         if (err instanceof PermanentError) {
           if (err instanceof CanaryNotReproduced) this.#stop(err);
+          this.#failures = 0; // the newest version has ended the row: tickets of older ones go on
+          this.#changes.notify();
           // Damage may have happened in transit, so retry; weights that are not finite are cheap to detect again.
           if (this.#newestPublished !== manifest) continue;
           await Promise.race([this.#change(signal), sleep(refusedDelayMs, undefined, { signal })]);

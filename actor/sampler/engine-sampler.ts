@@ -280,7 +280,8 @@ export class EngineSampler implements Sampler {
    * Repeats a call until the engine serves it, each time with the version that the policy chooses then. The ticket's
    * lease is extended meanwhile. A call for a version that the engine has lost is given up after `maxAttempts`. If the
    * group may use no other version, a call is also given up once a newer one can sample: a lost version does not come
-   * back then, and a newer one that was proven since the first failure shows that the engine serves others.
+   * back then, and a newer one that was proven since the first failure shows that the engine serves others. An engine
+   * that only has too much to do is waited for.
    */
   async #repeated<T>(
     first: number,
@@ -297,7 +298,8 @@ export class EngineSampler implements Sampler {
         const isLimited = err.maxAttempts !== undefined;
         const newest = Math.max(version, ...this.#admitted);
         newestBefore ??= newest;
-        const isReplaced = !policy.adoptsNewer && newest > (isLimited ? version : newestBefore);
+        const hasNewer = !err.isBusy && newest > (isLimited ? version : newestBefore);
+        const isReplaced = !policy.adoptsNewer && hasNewer;
         if (isReplaced || (isLimited && ++limited >= err.maxAttempts)) throw err.cause;
         this.options.log.warn({ err: err.cause, version }, 'sampling failed, retrying');
         await sleep(this.options.retryDelayMs ?? usualRetryDelayMs, undefined, { signal });

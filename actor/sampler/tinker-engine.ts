@@ -145,7 +145,7 @@ export class TinkerEngine implements Engine {
         return this.#sample(calls, version, unscored, deadlineMs, signal);
       }
       if (error instanceof StillPending) throw error; // its ticket goes back
-      if (error instanceof RunLost) throw new NotServed(error, maxLostAttempts);
+      if (error instanceof RunLost) throw new NotServed(error, { maxAttempts: maxLostAttempts });
       if (error instanceof Unavailable) throw new NotServed(error);
       throw error;
     }

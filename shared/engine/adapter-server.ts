@@ -98,12 +98,21 @@ export class AdapterLost extends Error {
 export class NotServed extends Error {
   override readonly name = 'NotServed';
 
-  /** @param maxAttempts after how many failures with such a limit a call is given up. */
+  /** After how many failures with such a limit a call is given up. */
+  readonly maxAttempts: number | undefined;
+  /** Whether the server only has too much to do, which says nothing of the version that was asked for. */
+  readonly isBusy: boolean;
+
   constructor(
     override readonly cause: Error,
-    readonly maxAttempts?: number,
+    {
+      maxAttempts,
+      isBusy = false,
+    }: { readonly maxAttempts?: number; readonly isBusy?: boolean } = {},
   ) {
     super(cause.message, { cause });
+    this.maxAttempts = maxAttempts;
+    this.isBusy = isBusy;
   }
 }
 

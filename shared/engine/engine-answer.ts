@@ -33,7 +33,7 @@ const faultsOfTheRequest: readonly number[] = [400, 413, 422];
 export function refusalError(refusal: EngineRefusal): Error {
   const { status, message } = refusal;
   if (faultsOfTheRequest.includes(status)) return new PermanentError(message, { cause: refusal });
-  if (status === 408 || status === 429) return new NotServed(refusal); // it has too much to do
+  if (status === 408 || status === 429) return new NotServed(refusal, { isBusy: true });
   // It is no answer of an engine but of something before it, such as a proxy while the engine is restarted.
   return new EngineDown(message, { cause: refusal });
 }

@@ -8,6 +8,7 @@ import type { CanaryCheck } from '../../actor/canary-check.js';
 import { CanaryNotReproduced } from '../../actor/sampler/refusal.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/base/errors.js';
+import { NotServed } from '../../shared/engine/adapter-server.js';
 import { AdapterAwaited } from '../../shared/run/adapters/adapter-loader.js';
 import { WeightsNotFinite } from '../../shared/model/lora.js';
 import type { Canary } from '../../shared/wire/canary.js';
@@ -138,6 +139,22 @@ describe('following the policy', () => {
     isFull = false;
     await waiting;
     assert.deepEqual([policies.version, policies.isStuck, policies.trouble], [1, false, undefined]);
+  });
+
+  it('a newer version that is refused for good ends a row of failures, so that tickets of older ones go on', async () => {
+    const { policies, publish } = followed(({ version }) => {
+      if (version === 1) return Promise.reject(new Error('no space left'));
+      if (version === 2) return Promise.reject(new PermanentError('its digest is another'));
+      return Promise.resolve();
+    });
+    publish(0);
+    using _oldest = await policies.holdAtLeast(0, never);
+    publish(1);
+    while (!policies.isStuck) await new Promise(setImmediate);
+    const waiting = policies.loadable(never);
+    publish(2);
+    await waiting;
+    assert.deepEqual([policies.version, policies.isStuck], [0, false]);
   });
 
   it('a newer version is loaded at once, however long the wait for the next attempt at the last one is', async () => {
@@ -429,6 +446,39 @@ describe('a pinned version', () => {
     publish(1);
     using pinned = await waiting;
     assert.equal(pinned.manifest.version, 1);
+  });
+
+  it('a pinned version is loaded again as long as the sampler may serve it later', async () => {
+    let [attempts, failures] = [0, 20];
+    const refusal = new Error('out of memory');
+    const { policies, publish } = followed(({ version }) => {
+      if (version === 1 && ++attempts <= failures) return Promise.reject(new NotServed(refusal));
+      return Promise.resolve();
+    });
+    publish(0);
+    using _oldest = await policies.holdAtLeast(0, never);
+    publish(1, 2);
+    using _newest = await policies.holdAtLeast(2, never);
+    [attempts, failures] = [0, 20];
+    using pinned = await policies.holdExactly(1, never);
+    assert.deepEqual([pinned.manifest.version, attempts], [1, 21]);
+  });
+
+  it('a pinned version whose sampling session is lost is given up after as many attempts as that allows', async () => {
+    let attempts = 0;
+    const lost = new NotServed(new Error('no such session'), { maxAttempts: 4 });
+    const { policies, publish } = followed(({ version }) => {
+      if (version !== 1) return Promise.resolve();
+      attempts += 1;
+      return Promise.reject(lost);
+    });
+    publish(0);
+    using _oldest = await policies.holdAtLeast(0, never);
+    publish(1, 2);
+    using _newest = await policies.holdAtLeast(2, never);
+    attempts = 0;
+    await assert.rejects(policies.holdExactly(1, never), { message: 'no such session' });
+    assert.equal(attempts, 4);
   });
 
   it('a pinned version is refused when it was retired', async () => {

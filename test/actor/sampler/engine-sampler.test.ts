@@ -157,7 +157,7 @@ describe('a version that the engine has lost', () => {
     const generate = (version: number, { count }: typeof request) => {
       asked.push(version);
       if (asked.length === 2) sampler.admit(2);
-      if (version === 1) return Promise.reject(new NotServed(lost, 12));
+      if (version === 1) return Promise.reject(new NotServed(lost, { maxAttempts: 12 }));
       const tokens = { tokens: Int32Array.of(7), logprobs: Float32Array.of(-1) };
       return Promise.resolve(Array(count).fill({ ...tokens, stopReason: 'stop' }));
     };
@@ -244,12 +244,12 @@ describe('a version that the engine cannot sample', () => {
   });
 
   /** A sampler with these versions at the start, at which version 1 fails; 3 can sample from the third call on. */
-  function failing(...admitted: number[]) {
+  function failing(admitted: readonly number[], failure = new NotServed(refusal)) {
     let calls = 0;
     const generate = (_: number, { count }: typeof request) => {
       calls += 1;
       if (calls === 3) sampler.admit(3);
-      if (calls < 6) return Promise.reject(new NotServed(refusal));
+      if (calls < 6) return Promise.reject(failure);
       return Promise.resolve(Array(count).fill(sampled));
     };
     const sampler = samplerOf({ place: () => ({ generate, [Symbol.dispose]: () => undefined }) });
@@ -258,7 +258,7 @@ describe('a version that the engine cannot sample', () => {
   }
 
   it('a group that may use no other goes back once a newer one was proven since its first failure', async () => {
-    const { sampler, calls } = failing(1, 2);
+    const { sampler, calls } = failing([1, 2]);
     const { signal } = new AbortController();
     await assert.rejects(sampler.sample(request, { version: 1, adoptsNewer: false }, signal), {
       message: 'out of memory',
@@ -267,7 +267,14 @@ describe('a version that the engine cannot sample', () => {
   });
 
   it('a group that may use no other waits for the engine as long as nothing shows that it serves another', async () => {
-    const { sampler, calls } = failing(1, 2, 3);
+    const { sampler, calls } = failing([1, 2, 3]);
+    const { signal } = new AbortController();
+    await sampler.sample(request, { version: 1, adoptsNewer: false }, signal);
+    assert.equal(calls(), 6);
+  });
+
+  it('a group that may use no other waits for an engine that only has too much to do', async () => {
+    const { sampler, calls } = failing([1, 2], new NotServed(refusal, { isBusy: true }));
     const { signal } = new AbortController();
     await sampler.sample(request, { version: 1, adoptsNewer: false }, signal);
     assert.equal(calls(), 6);
