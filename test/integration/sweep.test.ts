@@ -131,10 +131,11 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     const result = await readFile(path, 'utf8');
     await writeFile(path, result.replaceAll('"learningRate":0.002', '"learningRate":0.5'));
     const { out: text } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder);
-    assert.match(
-      text,
-      /1-s3-.*: adam\.learningRate of the run was 0\.5 and is 0\.002 now\n2 runs, 1 /,
-    );
+    const why = /1-s3-.*: adam\.learningRate of the run was 0\.5 and is 0\.002 now\n/;
+    assert.match(text, new RegExp(`${why.source}2 runs, 1 `));
+    const { out: report } = await runOffbeat(['sweep', 'e.json', '--report'], folder);
+    assert.match(report, why);
+    assert.doesNotMatch(report, /1 of 2 runs/);
     await writeFile(path, result);
   });
 

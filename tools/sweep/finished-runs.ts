@@ -8,6 +8,7 @@ import type { FurtherEvaluation } from './sweep-file.js';
 export interface FinishedRuns {
   readonly done: Map<string, RunResult>; // as the run would be made now
   readonly outdated: ReadonlyMap<string, string>; // why the run would be another one now
+  readonly stored: ReadonlyMap<string, RunResult>; // of both kinds
 }
 
 /** Compares each stored result with the run as it would be made now. */
@@ -18,10 +19,12 @@ export async function finishedRuns(
 ): Promise<FinishedRuns> {
   const done = new Map<string, RunResult>();
   const outdated = new Map<string, string>();
+  const stored = new Map<string, RunResult>();
   const digests = new Map<string, string>();
   for (const run of planned) {
     const result = await results.read(run);
     if (result === undefined) continue;
+    stored.set(run.name, result);
     const path = String(run.settings['modelDir'] ?? embeddedModelPath);
     const model = digests.get(path) ?? (await readModelDirectory(path)).digest;
     digests.set(path, model);
@@ -30,7 +33,7 @@ export async function finishedRuns(
     if (why === undefined) done.set(run.name, result);
     else outdated.set(run.name, why);
   }
-  return { done, outdated };
+  return { done, outdated, stored };
 }
 
 interface Now {
@@ -56,12 +59,15 @@ function whyOutdated(
   return found.length === 0 ? undefined : found.join(', ');
 }
 
-/** A line for each reason. */
-export function outdatedText(outdated: ReadonlyMap<string, string>): string {
+/** A line for each reason. @param isReported whether a report is made of them nevertheless. */
+export function outdatedText(outdated: ReadonlyMap<string, string>, isReported = false): string {
   const reasons = [...new Set(outdated.values())];
   const lines = reasons.map((reason) => {
     const names = [...outdated].filter(([, why]) => why === reason).map(([name]) => name);
     return `  - ${names.join(', ')}: ${reason}`;
   });
-  return `stored results that do not count, so that their runs are to be made again:\n${lines.join('\n')}`;
+  const what = isReported
+    ? 'the report has stored results whose runs a sweep would make again'
+    : 'stored results that do not count, so that their runs are to be made again';
+  return `${what}:\n${lines.join('\n')}`;
 }

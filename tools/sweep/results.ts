@@ -1,5 +1,6 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { z } from 'zod';
 import { sha256 } from '../../shared/base/bytes.js';
@@ -17,6 +18,7 @@ import { Settings } from './sweep-file.js';
 export const RunResult = z.strictObject({
   v: z.literal(2),
   name: z.string(),
+  experiment: z.string().optional(), // its name; not in older results
   choice: z.record(z.string(), z.string()),
   seed: z.int().nonnegative(),
   settings: Settings,
@@ -89,33 +91,38 @@ export async function publishResult(
 }
 
 /**
- * Refuses a folder with results of another experiment, which `publishResults` would delete.
+ * Refuses a folder with results of another experiment, which `publishResults` would delete. An older result, which does
+ * not name its experiment, must at least have the choice of a planned run.
  *
  * @throws {UserError} naming one of them and the remedy.
  */
 export async function checkPublishFolder(
   folder: string,
+  experiment: string,
   planned: readonly Pick<PlannedRun, 'choice'>[],
 ): Promise<void> {
-  const axesOf = ({ choice }: Pick<PlannedRun, 'choice'>) => Object.keys(choice).sort().join(', ');
-  const axes = axesOf(planned[0]!);
-  const other = (await publishedResults(folder)).find((result) => axesOf(result) !== axes);
+  const choices = planned.map(({ choice }) => choice);
+  const other = (await publishedResults(folder)).find((result) =>
+    result.experiment === undefined
+      ? !choices.some((choice) => isDeepStrictEqual(choice, result.choice))
+      : result.experiment !== experiment,
+  );
   if (other === undefined) return;
   throw new UserError(
-    `--publish ${folder} has results of another experiment: ${other.name} varies ${axesOf(other)}, and this one varies ${axes}; ` +
-      'name another folder, or delete them if the experiment had these axes once',
+    `--publish ${folder} has a result that is not of ${experiment}: ${other.name}; ` +
+      'name another folder, or delete it if the experiment had such a run once',
   );
 }
 
-/** The changes of `publishResults` to what was published before, as names of runs. */
+/** What `publishResults` did with what was published before, as names of runs. */
 interface Published {
   readonly deleted: readonly string[]; // no longer of the plan
-  readonly left: readonly string[]; // of the plan, but without a result now
+  readonly left: readonly string[]; // of the plan without a result now, or no longer of the plan
 }
 
 /**
- * Publishes the results of an experiment, and deletes the published results of runs that are no longer of its plan:
- * the tables are made from every result in the folder. Without any result nothing is deleted.
+ * Publishes the results of an experiment. Once every planned run has one, it deletes the published results of runs that
+ * are no longer of the plan: the tables are made from every result in the folder.
  */
 export async function publishResults(
   folder: string,
@@ -124,12 +131,12 @@ export async function publishResults(
   columns: ReadonlySet<string>,
 ): Promise<Published> {
   for (const result of results.values()) await publishResult(folder, result, columns);
-  if (results.size === 0) return { deleted: [], left: [] };
   const names = (await publishedResults(folder)).map(({ name }) => name);
   const isPlanned = new Set(planned.map(({ name }) => name));
-  const deleted = names.filter((name) => !isPlanned.has(name));
+  const isComplete = planned.every(({ name }) => results.has(name));
+  const deleted = isComplete ? names.filter((name) => !isPlanned.has(name)) : [];
   for (const name of deleted) await rm(join(folder, fileOf(name)));
-  const left = names.filter((name) => isPlanned.has(name) && !results.has(name));
+  const left = names.filter((name) => !results.has(name) && !deleted.includes(name));
   return { deleted, left };
 }
 

@@ -99,7 +99,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   }
   const out = config.out ?? join('sweeps', experiment.name);
   const results = new Results(join(out, 'results'));
-  const { done, outdated } = await finishedRuns(planned, results, furtherEvaluations);
+  const { done, outdated, stored } = await finishedRuns(planned, results, furtherEvaluations);
   if (config.dryRun) {
     process.stdout.write(planText(planned, done, outdated));
     return 0;
@@ -108,19 +108,20 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   await makeOutputFolder(out, '--out');
   if (config.publish !== undefined) {
     await makeOutputFolder(config.publish, '--publish');
-    await checkPublishFolder(config.publish, planned);
+    await checkPublishFolder(config.publish, experiment.name, planned);
   }
   using _lock = await lockFolder(out, 'offbeat sweep');
   const screen = createScreen({ stream: process.stdout, env, now: Date.now });
   const stop = listenForStop(screen.note, 'stopping: the run in progress will be repeated');
   const failures: string[] = [];
-  if (outdated.size > 0) screen.note(outdatedText(outdated));
+  if (outdated.size > 0) screen.note(outdatedText(outdated, config.report));
   if (!config.report) {
     const todo = planned.filter(({ name }) => !done.has(name));
     screen.note(`${experiment.title}: ${planned.length} runs, ${todo.length} to make, in ${out}`);
     for (const run of todo) {
       if (stop.exitCode() !== undefined) break;
       const failure = await makeRun(run, {
+        experiment: experiment.name,
         planned,
         done,
         results,
@@ -135,7 +136,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
       await writeReport(out, experiment, planned, done);
     }
   }
-  screen.note(await writeReport(out, experiment, planned, done));
+  screen.note(await writeReport(out, experiment, planned, config.report ? stored : done));
   if (config.publish !== undefined) {
     const columns = columnsOf(experiment);
     const { deleted, left } = await publishResults(config.publish, planned, done, columns);
@@ -144,7 +145,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
     }
     if (left.length > 0) {
       screen.warn(
-        `${config.publish} still has earlier results of runs without one now: ${left.join(', ')}; finish the sweep, or delete them`,
+        `${config.publish} still has earlier results of runs that have none now, or are no longer of the plan: ${left.join(', ')}; finish the sweep, or delete them`,
       );
     }
   }
@@ -164,6 +165,7 @@ async function serviceSchemas(): Promise<ServiceSchemas> {
 }
 
 interface MakeOptions {
+  readonly experiment: string; // its name
   readonly planned: readonly AppliedRun[];
   readonly done: Map<string, RunResult>;
   readonly results: Results;
@@ -177,7 +179,7 @@ interface MakeOptions {
 
 /** Makes one run and keeps its result. Returns why there is none, unless it was stopped. */
 async function makeRun(run: AppliedRun, options: MakeOptions): Promise<string | undefined> {
-  const { planned, done, results, out, env, screen, stop, keepRuns, further } = options;
+  const { experiment, planned, done, results, out, env, screen, stop, keepRuns, further } = options;
   const runsDir = join(out, 'runs');
   const title = `run ${done.size + 1} of ${planned.length} (${describe(run.choice)}, seed ${run.seed})`;
   const onLine = (line: string) => {
@@ -185,7 +187,7 @@ async function makeRun(run: AppliedRun, options: MakeOptions): Promise<string | 
   };
   screen.status(title);
   try {
-    const result = await runOne(run, { runsDir, env, stop, onLine, further });
+    const result = { ...(await runOne(run, { runsDir, env, stop, onLine, further })), experiment };
     await results.write(result);
     done.set(run.name, result);
     if (!keepRuns) await forgetWeights(runsDir, run);

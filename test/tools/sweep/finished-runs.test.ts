@@ -26,8 +26,10 @@ describe('the finished runs of an experiment', async () => {
       'stored results that do not count, so that their runs are to be made again:\n' +
         '  - 0-s1: --group-size of learner was 64 and is 16 now',
     );
+    assert.match(outdatedText(other.outdated, true), /^the report has stored results .*\n.*0-s1/);
     const old = await found({});
     assert.equal(old.done.size, 0);
+    assert.deepEqual([...old.stored.keys()], ['0-s1']); // of which a report can be made
     assert.match(outdatedText(old.outdated), /0-s1: it does not say which defaults applied/);
   });
 

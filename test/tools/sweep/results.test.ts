@@ -40,35 +40,54 @@ describe('the results of an experiment', () => {
     ]);
   });
 
-  it('publishing deletes the results of runs that are no longer planned, and leaves those that are', async () => {
+  it('publishing deletes the results of runs that are no longer planned once every planned run has one', async () => {
     const published = join(folder, 'deleting');
     const [of0, of4, gone] = ['0', '4', '9'].map((lag) => runResult({ lag }, 1, [1, 2]));
     const columns = columnsOf(sweepOf());
     for (const result of [of4!, gone!]) await publishResult(published, result, columns);
     await writeFile(join(published, 'notes.txt'), 'kept');
     const planned = [of0!, of4!];
-    assert.deepEqual(await publishResults(published, planned, new Map(), columns), {
-      deleted: [],
-      left: [],
-    });
     const done = new Map([[of0!.name, of0!]]);
     assert.deepEqual(await publishResults(published, planned, done, columns), {
+      deleted: [],
+      left: [of4!.name, gone!.name],
+    });
+    done.set(of4!.name, of4!);
+    assert.deepEqual(await publishResults(published, planned, done, columns), {
       deleted: [gone!.name],
-      left: [of4!.name],
+      left: [],
     });
     const files = ['0-s1.json.gz', '4-s1.json.gz', 'notes.txt'];
     assert.deepEqual((await readdir(published)).sort(), files);
   });
 
   it('a folder with the results of another experiment is refused with the remedy', async () => {
-    const published = join(folder, 'other');
-    await publishResult(published, runResult({ arm: 'RL' }, 1, [1]), columnsOf(sweepOf()));
-    await checkPublishFolder(published, [{ choice: { arm: 'synchronous' } }]);
-    await assert.rejects(checkPublishFolder(published, [{ choice: { lag: '0', arm: 'RL' } }]), {
+    const columns = columnsOf(sweepOf());
+    const words = (name: string) => ({
       name: 'UserError',
-      message:
-        /other has results of another experiment: RL-s1 varies arm, and this one varies arm, lag; name another/,
+      message: new RegExp(`has a result that is not of mine: ${name}; name another folder`),
     });
+    const planned = [{ choice: { arm: 'synchronous' } }, { choice: { arm: 'RL' } }];
+    const published = join(folder, 'named');
+    await publishResult(
+      published,
+      { ...runResult({ arm: 'RL' }, 1, [1]), experiment: 'mine' },
+      columns,
+    );
+    await checkPublishFolder(published, 'mine', planned);
+    await checkPublishFolder(published, 'mine', planned.slice(0, 1)); // an arm that is no longer of the plan
+    await publishResult(
+      published,
+      { ...runResult({ arm: 'RL' }, 2, [1]), experiment: 'yours' },
+      columns,
+    );
+    await assert.rejects(checkPublishFolder(published, 'mine', planned), words('RL-s2'));
+
+    const older = join(folder, 'unnamed');
+    await publishResult(older, runResult({ arm: 'RL' }, 1, [1]), columns);
+    await checkPublishFolder(older, 'mine', planned);
+    await publishResult(older, runResult({ arm: 'maxrl' }, 1, [1]), columns);
+    await assert.rejects(checkPublishFolder(older, 'mine', planned), words('maxrl-s1'));
   });
 
   it('the results of another version are refused with the remedy', async () => {
