@@ -18,7 +18,7 @@ import { tuftTraining } from './tuft/training.js';
 import { timedVersions } from './engines/exactness.js';
 import { testCanaryFaults } from './engines/faults.js';
 import { testLargeAdapters } from './engines/large-adapter.js';
-import { testVllm } from './engines/training.js';
+import { testSglang, testVllm } from './engines/training.js';
 
 /** Whether a Python with vLLM is named, so that none need be installed. */
 const hasVllm = (process.env['OFFBEAT_VLLM_PYTHON'] ?? '') !== '';
@@ -105,6 +105,14 @@ export const suites: readonly Suite[] = [
       'npm start samples with a real vLLM, across its death, with the logprobs of the trainer',
     run: testVllm,
     limitMinutes: 40 + timedVersions / 5,
+  },
+  {
+    name: 'sglang',
+    proves:
+      'npm start samples with a real SGLang, across its death, with the logprobs of the trainer',
+    run: testSglang,
+    needsPython: false,
+    limitMinutes: 60 + timedVersions / 2,
   },
   {
     name: 'vllm-faults',

@@ -24,14 +24,17 @@ import { PublishedAdapters } from './published-adapters.js';
 const rank = 8;
 const apiKey = 'tml-compat-key';
 const problems = 8;
-/** Versions that are loaded one after the other; VLLM_LOADS=1000 takes an hour or two. */
-export const timedVersions = Number(process.env['VLLM_LOADS'] ?? 20);
+/** Versions that are loaded one after the other; ENGINE_LOADS=1000 takes an hour or two. */
+export const timedVersions = Number(process.env['ENGINE_LOADS'] ?? 20);
 
 /**
- * Compares the logprobs that vLLM reports for its own samples with those of the local backend, for the base policy and
- * for one that was trained a little.
+ * Compares the logprobs that an engine reports for its own samples with those of the local backend, for the base policy
+ * and for one that was trained a little. Then loads versions as a run publishes them.
  */
-export async function vllmExactness(context: SuiteContext, url: string): Promise<void> {
+export async function engineExactness(
+  context: SuiteContext,
+  { kind, url }: { readonly kind: 'vllm' | 'sglang'; readonly url: string },
+): Promise<void> {
   const { signal, report } = context;
   await using backend = await startLocalBackend({
     ...{ host: '127.0.0.1', port: 0, apiKey, threads: 1, log: silent },
@@ -47,7 +50,7 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
   const requests = await groupRequests(model);
   const [{ prompt, count }] = requests as [GroupRequest];
   await using engine = await connectEngine({
-    ...{ kind: 'vllm', urls: [url], apiKey: undefined, adapterDir: context.folder },
+    ...{ kind, urls: [url], apiKey: undefined, adapterDir: context.folder },
     ...{ run: 'exactness', actor: 'compat', maxLoras: undefined, model, rank },
     ...{ groupSize: count, maxStepsOffPolicy: 4, temperature: 1, prompt },
     adapters,
@@ -78,7 +81,7 @@ export async function vllmExactness(context: SuiteContext, url: string): Promise
       }
     }
     context.note(`  version ${version}: ${compared} tokens`);
-    report(atMost(`vLLM and local backend, version ${version}: largest distance`, largest, 2e-5));
+    report(atMost(`engine and local backend, version ${version}: largest distance`, largest, 2e-5));
     if (version === 1) report(atLeast('version 1 and base policy: largest distance', toBase, 0.1));
   }
 

@@ -24,7 +24,7 @@ import { silent } from '../../support/log.js';
 import { type PassedRequest, RecordingProxy } from '../../support/recording-proxy.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';
 import { PublishedAdapters } from './published-adapters.js';
-import { chosenClasses, served, VllmProcess, vllmPython } from './vllm-process.js';
+import { chosenClasses, served, startVllm, vllmPython } from './vllm.js';
 
 const versions = Number(process.env['VLLM_VERSIONS'] ?? 12);
 const groups = 16;
@@ -76,7 +76,7 @@ export async function testCanaryFaults(context: SuiteContext): Promise<void> {
     longCanaries: await canariesOf({ ...setting, texts: longTexts(setting) }, adapters),
   };
   for (const arithmetic of chosenClasses('fp32,bf16')) {
-    await using server = await VllmProcess.start(python, signal, served[arithmetic]);
+    await using server = await startVllm(python, signal, served[arithmetic]);
     const tried = (fault: Fault, as: Arithmetic = arithmetic) =>
       tryFault(policies, { fault, arithmetic: as, url: server.url, signal });
     const honest = await tried({ what: 'nothing' });

@@ -20,10 +20,10 @@ import { manifest } from '../../actor/values.js';
 import { canariesOf, type CanarySetting } from '../../bench/canary-policies.js';
 import { smolLm2 } from '../smollm2.js';
 import { atMost, type SuiteContext } from '../suite.js';
-import { chosenClasses, served, VllmProcess, vllmPython } from './vllm-process.js';
+import { chosenClasses, served, startVllm, vllmPython } from './vllm.js';
 
 const rank = Number(process.env['VLLM_LARGE_RANK'] ?? 106); // 130 MB in float32 with SmolLM2-135M
-const versions = Number(process.env['VLLM_LOADS'] ?? 20);
+const versions = Number(process.env['ENGINE_LOADS'] ?? 20);
 
 const sentences = [
   'The capital of France is Paris, and the capital of Italy is Rome.',
@@ -52,7 +52,7 @@ async function timeAdoption(context: SuiteContext, arithmetic: Arithmetic): Prom
   const { config: model } = directory;
   await using scope = new TaskScope(context.signal);
   const { signal } = scope;
-  await using server = await VllmProcess.start(python, signal, {
+  await using server = await startVllm(python, signal, {
     ...served[arithmetic],
     ...{ modelDir, rank: 128 },
   });

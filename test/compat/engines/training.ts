@@ -6,16 +6,34 @@ import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { UpProcess } from '../../support/up-process.js';
 import { until } from '../../support/waiting.js';
 import { atMost, type SuiteContext } from '../suite.js';
-import { vllmExactness } from './exactness.js';
-import { VllmProcess, vllmPython } from './vllm-process.js';
+import type { EngineProcess } from './engine-process.js';
+import { engineExactness } from './exactness.js';
+import { sglangPython, startSglang } from './sglang.js';
+import { startVllm, vllmPython } from './vllm.js';
 
 const flags =
-  '--sampler=vllm --max-steps=6 --groups-per-batch=8 --num-minibatches=2 --eval-problems=16 --eval-samples=1 --ready-seconds=600 --json --no-dashboard';
+  '--max-steps=6 --num-minibatches=2 --eval-problems=16 --eval-samples=1 --ready-seconds=600 --json --no-dashboard';
 
-/** A real vLLM on the CPU: its logprobs, and `npm start -- --sampler vllm` across its death. */
+/** A real vLLM on the CPU. */
 export async function testVllm(context: SuiteContext): Promise<void> {
   if (context.isShort) throw new UserError('vLLM takes minutes to install and to start');
-  await using server = await VllmProcess.start(await vllmPython(context), context.signal);
+  await using server = await startVllm(await vllmPython(context), context.signal);
+  await testEngine(context, server, { kind: 'vllm', groups: 8 });
+}
+
+/** A real SGLang on the CPU, which is several times slower there. */
+export async function testSglang(context: SuiteContext): Promise<void> {
+  if (context.isShort) throw new UserError('SGLang takes minutes to install and to start');
+  await using server = await startSglang(await sglangPython(context), context.signal);
+  await testEngine(context, server, { kind: 'sglang', groups: 2 });
+}
+
+/** Its logprobs, and `npm start` across its death. */
+async function testEngine(
+  context: SuiteContext,
+  server: EngineProcess,
+  { kind, groups }: { readonly kind: 'vllm' | 'sglang'; readonly groups: number },
+): Promise<void> {
   await context.step('the doctor', 'finds nothing missing', async () => {
     const { signal } = context;
     const found = await engineFindings({ urls: [server.url], apiKey: undefined, signal });
@@ -23,19 +41,24 @@ export async function testVllm(context: SuiteContext): Promise<void> {
     assert.deepEqual(bad, []); // its slots it says after the first call with an adapter
     return found.map((each) => each.found).join('; ');
   });
-  await vllmExactness(context, server.url);
+  await engineExactness(context, { kind, url: server.url });
 
   const where = [`--model-dir=${embeddedModelPath}`, `--engine-url=${server.url}`];
-  await using up = await UpProcess.start([...flags.split(' '), ...where]);
+  const own = [`--sampler=${kind}`, `--groups-per-batch=${groups}`];
+  await using up = await UpProcess.start([...flags.split(' '), ...own, ...where]);
   context.signal.addEventListener('abort', () => up.child.kill('SIGTERM'));
   const steps = async () => (await up.read('metrics.jsonl').catch(() => '')).split('\n').length - 1;
-  await context.step('vLLM is killed after two steps and comes back: exit code', '0', async () => {
-    await until(async () => (await steps()) >= 2 || up.child.exitCode !== null);
-    await server.kill();
-    await server.start();
-    assert.equal(await up.ended(), 0, up.err);
-    return 0;
-  });
+  await context.step(
+    'the engine is killed after two steps and comes back: exit code',
+    '0',
+    async () => {
+      await until(async () => (await steps()) >= 2 || up.child.exitCode !== null);
+      await server.kill();
+      await server.start();
+      assert.equal(await up.ended(), 0, up.err);
+      return 0;
+    },
+  );
   const summary = Summary.parse(JSON.parse(up.out.trimEnd().split('\n').at(-1)!));
   await context.step('steps, and groups that died', '6, none', () => {
     assert.deepEqual([summary.steps, summary.groups.dead], [6, 0]);
