@@ -173,6 +173,7 @@ export class PolicyFollower {
    * @throws {Error} if its canary is not reproduced here, or missing and required; another actor may do better.
    */
   async holdExactly(version: number, signal: AbortSignal): Promise<Hold> {
+    let newestBefore: number | undefined; // that could sample at the first failure
     for (let lost = 0; ;) {
       const published = this.#newestPublished?.version ?? -1;
       const manifest = this.#held.manifestOf(version) ?? (await this.options.store.at(version));
@@ -181,8 +182,12 @@ export class PolicyFollower {
           const hold = await this.#holdPinned(manifest, signal);
           if (hold !== undefined) return hold;
         } catch (err) {
-          // The sampler may serve it later, or from a new session: a failure that passes costs the ticket no try.
+          // The sampler may serve it later, or from a new session: a failure that passes costs the ticket no try. A newer
+          // version that was loaded since the first failure shows that it serves others.
           if (!(err instanceof NotServed)) throw err;
+          const newest = Math.max(version, this.version ?? -1);
+          newestBefore ??= newest;
+          if (!err.isBusy && newest > newestBefore) throw err.cause;
           if (err.maxAttempts !== undefined && ++lost >= err.maxAttempts) throw err.cause;
           this.options.log.warn({ err: err.cause, version }, 'policy not loaded, retrying');
         }

@@ -122,7 +122,10 @@ export async function up(
     if (resumable === undefined) {
       const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed, isUsers });
       if (hasFailed && !hadBegun) {
-        printError(`the run ${run} had not begun: the corrected command may use the same name`);
+        // On a server of the user's own there may be another run of this name, which the learner's words then say.
+        const isFree = request.config.natsUrl === undefined;
+        const name = isFree ? ': the corrected command may use the same name' : '';
+        printError(`the run ${run} had not begun${name}`);
       }
     }
   }

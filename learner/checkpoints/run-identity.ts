@@ -45,7 +45,7 @@ export function settleConfig(
   if (differences.length === 0) return stored;
   throw new UserError(
     [
-      `run ${ours.run} exists with another configuration; choose another --run, delete that run (npx offbeat delete --run ${ours.run}), or use its configuration:`,
+      `run ${ours.run} exists with another configuration; choose another --run, delete that run (npx offbeat delete --run ${ours.run}, with --nats-url if it is on a server of your own), or use its configuration:`,
       ...differences.map((difference) => `  - ${difference}`),
     ].join('\n'),
   );

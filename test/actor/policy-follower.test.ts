@@ -464,6 +464,27 @@ describe('a pinned version', () => {
     assert.deepEqual([pinned.manifest.version, attempts], [1, 21]);
   });
 
+  it('a pinned version is given up once a newer one was loaded since its first failure, unless the sampler is only busy', async () => {
+    for (const isBusy of [false, true]) {
+      let attempts = 0;
+      const { policies, publish } = followed(({ version }) => {
+        if (version !== 1) return Promise.resolve();
+        attempts += 1;
+        if (attempts === 5) publish(3);
+        if (attempts > 50) return Promise.resolve();
+        return Promise.reject(new NotServed(new Error('out of memory'), { isBusy }));
+      });
+      publish(0);
+      using _oldest = await policies.holdAtLeast(0, never);
+      publish(1, 2);
+      using _newest = await policies.holdAtLeast(2, never);
+      attempts = 0;
+      const pinned = policies.holdExactly(1, never);
+      if (isBusy) (await pinned)[Symbol.dispose]();
+      else await assert.rejects(pinned, { message: 'out of memory' });
+    }
+  });
+
   it('a pinned version whose sampling session is lost is given up after as many attempts as that allows', async () => {
     let attempts = 0;
     const lost = new NotServed(new Error('no such session'), { maxAttempts: 4 });
