@@ -1,4 +1,9 @@
-import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import {
+  embeddedModelPath,
+  type ModelDirectory,
+  readModelDirectory,
+} from '../../shared/model/model-directory.js';
+import { digestFor } from '../../shared/run/run-data.js';
 import { type AppliedRun, differences } from './applied-settings.js';
 import { digestOfData, type Results, type RunResult } from './results.js';
 import { isEvaluated } from './run-one.js';
@@ -20,14 +25,15 @@ export async function finishedRuns(
   const done = new Map<string, RunResult>();
   const outdated = new Map<string, string>();
   const stored = new Map<string, RunResult>();
-  const digests = new Map<string, string>();
+  const models = new Map<string, ModelDirectory>();
   for (const run of planned) {
     const result = await results.read(run);
     if (result === undefined) continue;
     stored.set(run.name, result);
     const path = String(run.settings['modelDir'] ?? embeddedModelPath);
-    const model = digests.get(path) ?? (await readModelDirectory(path)).digest;
-    digests.set(path, model);
+    const directory = models.get(path) ?? (await readModelDirectory(path));
+    models.set(path, directory);
+    const model = digestFor(result.modelDigest, directory);
     const data = await digestOfData(run.settings);
     const why = whyOutdated(run, result, { model, data, further });
     if (why === undefined) done.set(run.name, result);

@@ -32,7 +32,7 @@ export const SweepConfig = z.object({
   publish: string
     .optional()
     .describe(
-      'also writes the results to this folder, packed, to be committed; deletes those there of runs that are no longer planned.',
+      'also writes the results to this folder, packed, to be committed; deletes those there of runs that are no longer planned, once every planned run has a result.',
     ),
   keepRuns: z
     .boolean()
