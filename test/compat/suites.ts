@@ -16,12 +16,13 @@ import { tuftNumbers } from './tuft/numbers.js';
 import { tuftRestart } from './tuft/restart.js';
 import { tuftTraining } from './tuft/training.js';
 import { timedVersions } from './engines/exactness.js';
-import { testCanaryFaults } from './engines/faults.js';
+import { testSglangFaults, testVllmFaults } from './engines/faults.js';
 import { testLargeAdapters } from './engines/large-adapter.js';
 import { testSglang, testVllm } from './engines/training.js';
 
-/** Whether a Python with vLLM is named, so that none need be installed. */
+/** Whether a Python with the engine is named, so that none need be installed. */
 const hasVllm = (process.env['OFFBEAT_VLLM_PYTHON'] ?? '') !== '';
+const hasSglang = (process.env['OFFBEAT_SGLANG_PYTHON'] ?? '') !== '';
 
 /**
  * What `npm run test:compat` runs, in this order. A new suite is one entry: its name, what it
@@ -111,16 +112,24 @@ export const suites: readonly Suite[] = [
     proves:
       'npm start samples with a real SGLang, across its death, with the logprobs of the trainer',
     run: testSglang,
-    needsPython: false,
+    needsPython: !hasSglang,
     limitMinutes: 60 + timedVersions / 2,
   },
   {
     name: 'vllm-faults',
     proves:
       'an actor refuses a real vLLM that samples with other weights or another temperature than it should',
-    run: testCanaryFaults,
+    run: testVllmFaults,
     needsPython: !hasVllm,
     limitMinutes: 40,
+  },
+  {
+    name: 'sglang-faults',
+    proves:
+      'an actor refuses a real SGLang that samples with other weights or another temperature than it should',
+    run: testSglangFaults,
+    needsPython: !hasSglang,
+    limitMinutes: 60,
   },
   {
     name: 'vllm-adapter',

@@ -68,7 +68,12 @@ export class EngineProcess implements AsyncDisposable {
 
   static async start(options: EngineOptions): Promise<EngineProcess> {
     const server = new EngineProcess(options, await freePort());
-    await server.start();
+    try {
+      await server.start();
+    } catch (error) {
+      await server.kill();
+      throw error;
+    }
     return server;
   }
 
@@ -91,7 +96,7 @@ export class EngineProcess implements AsyncDisposable {
       });
     }
     while (!(await this.#answers())) {
-      if (child.exitCode !== null) {
+      if (hasEnded(child)) {
         throw new Error(`${name} did not start: ${this.#output.slice(-2_000)}`);
       }
       await sleep(500, undefined, { signal });
@@ -102,7 +107,7 @@ export class EngineProcess implements AsyncDisposable {
   async kill(): Promise<void> {
     const child = this.#child;
     this.#child = undefined;
-    if (child?.pid === undefined || child.exitCode !== null) return;
+    if (child?.pid === undefined || hasEnded(child)) return;
     const ended = once(child, 'exit');
     process.kill(-child.pid, 'SIGKILL');
     await ended;
@@ -119,4 +124,8 @@ export class EngineProcess implements AsyncDisposable {
       () => false,
     );
   }
+}
+
+function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null;
 }

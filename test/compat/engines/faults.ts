@@ -1,5 +1,3 @@
-import { cpSync } from 'node:fs';
-import { join } from 'node:path';
 import { CanaryCheck } from '../../../actor/canary-check.js';
 import { CanaryNotReproduced } from '../../../actor/sampler/refusal.js';
 import { connectEngine } from '../../../actor/sampler/connect-engine.js';
@@ -16,39 +14,28 @@ import {
   canariesOf,
   embeddedSetting,
   type Setting,
-  swapped,
   type TrainedVersion,
   trainVersions,
 } from '../../bench/canary-policies.js';
 import { silent } from '../../support/log.js';
 import { type PassedRequest, RecordingProxy } from '../../support/recording-proxy.js';
 import { atLeast, atMost, type SuiteContext } from '../suite.js';
+import {
+  type Body,
+  type Dialect,
+  dialects,
+  type Fault,
+  faultsOf,
+  type LoadedName,
+  versionIn,
+} from './injected-faults.js';
 import { PublishedAdapters } from './published-adapters.js';
+import { sglangPython, startSglang } from './sglang.js';
 import { chosenClasses, served, startVllm, vllmPython } from './vllm.js';
 
-const versions = Number(process.env['VLLM_VERSIONS'] ?? 12);
+const versions = Number(process.env['ENGINE_VERSIONS'] ?? 12);
 const groups = 16;
-const servedModel = 'base';
 const longText = 60; // tokens: a block of the prefix cache and all places, within the model's 64
-
-type Body = Record<string, unknown>;
-
-/** What is wrong between the trainer and the engine. */
-interface Fault {
-  readonly what: string;
-  /** The adapter that the actor is given as this version; by default the right one. */
-  readonly adapter?: (version: number) => Adapter;
-  /** Changes the body of a request to the engine, by the last part of its path. */
-  readonly rewrite?: (call: string, body: Body, known: ReadonlyMap<number, LoadedName>) => Body;
-  /** Whether it shows only in texts that fill a block of the engine's prefix cache. */
-  readonly needsLongTexts?: true;
-}
-
-/** An adapter as the engine knows it. */
-interface LoadedName {
-  readonly name: string;
-  readonly folder: string;
-}
 
 /** How far the engine is from the canary of one version. */
 interface Found {
@@ -62,33 +49,17 @@ interface Found {
  * wrong adapters, and counts at how many versions of a trained policy the actor's own canary check refuses to sample. Only
  * float32 must catch them all; what a coarser class misses is a result.
  */
-export async function testCanaryFaults(context: SuiteContext): Promise<void> {
+export async function testVllmFaults(context: SuiteContext): Promise<void> {
   if (context.isShort) throw new UserError('vLLM takes minutes to install and to start');
   const { signal, report, note } = context;
   const python = await vllmPython(context);
-  const setting = await embeddedSetting();
-  const own = await trainVersions(setting, { steps: versions, groups, seed: 0 });
-  const others = await trainVersions(setting, { steps: versions, groups, seed: 1 });
-  const adapters = own.map(({ adapter }) => adapter);
-  const policies: Policies = {
-    ...{ setting, own, others, folder: context.folder },
-    canaries: await canariesOf(setting, adapters),
-    longCanaries: await canariesOf({ ...setting, texts: longTexts(setting) }, adapters),
-  };
+  const policies = await trainPolicies(context);
   for (const arithmetic of chosenClasses('fp32,bf16')) {
     await using server = await startVllm(python, signal, served[arithmetic]);
-    const tried = (fault: Fault, as: Arithmetic = arithmetic) =>
-      tryFault(policies, { fault, arithmetic: as, url: server.url, signal });
-    const honest = await tried({ what: 'nothing' });
-    note(`  vLLM in ${arithmetic}, no fault: ${largestOf(honest)}`);
-    report(atMost(`false alarms in ${arithmetic}, of ${versions}`, refusedOf(honest), 0));
-    for (const fault of faultsOf(policies)) {
-      const found = await tried(fault);
-      note(`  vLLM in ${arithmetic}, ${fault.what}: ${smallestOf(found)}`);
-      if (arithmetic !== 'fp32') continue;
-      const what = `${fault.what}, in ${arithmetic}: caught of ${versions}`;
-      report(atLeast(what, refusedOf(found), versions));
-    }
+    const { url } = server;
+    await tryFaults(context, policies, { dialect: dialects.vllm, arithmetic, url });
+    const tried = (fault: Fault, as: Arithmetic) =>
+      tryFault(policies, { dialect: dialects.vllm, fault, arithmetic: as, url, signal });
     for (const finer of finerThan[arithmetic]) {
       const what = `${arithmetic} claimed as ${finer}`;
       const claimed = await tried({ what }, finer);
@@ -96,12 +67,52 @@ export async function testCanaryFaults(context: SuiteContext): Promise<void> {
       if (finer !== 'fp32') continue;
       report(atLeast(`${what}: caught of ${versions}`, refusedOf(claimed), versions));
     }
-    const gaps = await groupGaps(policies, server.url, signal);
+    const gaps = await groupGaps(policies, url, signal);
     note(`  mean difference of a group's logprobs from the trainer's, in nats a token:`);
     note(`    of the version that it names: at most ${figure(Math.max(...gaps.own))}`);
     note(`    of the version before it: at least ${figure(Math.min(...gaps.before))}`);
     note(`    of the base: at least ${figure(Math.min(...gaps.base))}`);
   }
+}
+
+/** The same faults between the actor and a real SGLang, which serves in float32 on a CPU. */
+export async function testSglangFaults(context: SuiteContext): Promise<void> {
+  if (context.isShort) throw new UserError('SGLang takes minutes to install and to start');
+  await using server = await startSglang(await sglangPython(context), context.signal);
+  const where = { dialect: dialects.sglang, arithmetic: 'fp32', url: server.url } as const;
+  await tryFaults(context, await trainPolicies(context), where);
+}
+
+/** Tries no fault, and then each. */
+async function tryFaults(
+  { signal, report, note }: SuiteContext,
+  policies: Policies,
+  where: Pick<Trial, 'dialect' | 'arithmetic' | 'url'>,
+): Promise<void> {
+  const { dialect, arithmetic } = where;
+  const tried = (fault: Fault) => tryFault(policies, { ...where, fault, signal });
+  const honest = await tried({ what: 'nothing' });
+  note(`  ${dialect.kind} in ${arithmetic}, no fault: ${largestOf(honest)}`);
+  report(atMost(`false alarms in ${arithmetic}, of ${versions}`, refusedOf(honest), 0));
+  for (const fault of faultsOf(policies, dialect)) {
+    const found = await tried(fault);
+    note(`  ${dialect.kind} in ${arithmetic}, ${fault.what}: ${smallestOf(found)}`);
+    if (arithmetic !== 'fp32') continue;
+    const what = `${fault.what}, in ${arithmetic}: caught of ${versions}`;
+    report(atLeast(what, refusedOf(found), versions));
+  }
+}
+
+async function trainPolicies({ folder }: SuiteContext): Promise<Policies> {
+  const setting = await embeddedSetting();
+  const own = await trainVersions(setting, { steps: versions, groups, seed: 0 });
+  const others = await trainVersions(setting, { steps: versions, groups, seed: 1 });
+  const adapters = own.map(({ adapter }) => adapter);
+  return {
+    ...{ setting, own, others, folder },
+    canaries: await canariesOf(setting, adapters),
+    longCanaries: await canariesOf({ ...setting, texts: longTexts(setting) }, adapters),
+  };
 }
 
 /** The classes that it may claim to be of, and is not. */
@@ -129,76 +140,15 @@ function longTexts({ texts }: Setting): Int32Array<ArrayBuffer>[] {
   });
 }
 
-function faultsOf({ own, others, folder }: Policies): Fault[] {
-  const trained = (version: number) => own[version]!.adapter;
-  const scaled = (by: number) => (version: number) => {
-    const adapter = trained(version);
-    return { ...adapter, alpha: by * adapter.alpha };
-  };
-  const at = (by: number) => (call: string, body: Body) => {
-    if (call !== 'generate') return body;
-    const params = body['sampling_params'] as Body;
-    return {
-      ...body,
-      sampling_params: { ...params, temperature: by * Number(params['temperature']) },
-    };
-  };
-  const inPlace = { lora_name: 'policy', lora_path: join(folder, 'policy'), load_inplace: true };
-  return [
-    {
-      what: 'adapter not loaded',
-      rewrite: (call, body) => (call === 'generate' ? { ...body, model: servedModel } : body),
-    },
-    {
-      what: 'previous version answers',
-      rewrite: (call, body, known) => {
-        if (call !== 'generate') return body;
-        const before = known.get(versionIn(String(body['model'])) - 1);
-        return before === undefined ? body : { ...body, model: before.name };
-      },
-    },
-    {
-      what: "the previous version's folder",
-      rewrite: (call, body, known) => {
-        if (call !== 'load_lora_adapter') return body;
-        const before = known.get(versionIn(String(body['lora_name'])) - 1);
-        return before === undefined ? body : { ...body, lora_path: before.folder };
-      },
-    },
-    { what: "another run's adapter", adapter: (version) => others[version]!.adapter },
-    { what: 'half the alpha', adapter: scaled(0.5) },
-    { what: 'alpha 1 % too large', adapter: scaled(1.01) },
-    {
-      what: 'gate and up swapped',
-      adapter: (version) => swapped(trained(version), 'gate_proj', 'up_proj'),
-    },
-    { what: 'temperature 10 % too high', rewrite: at(1.1) },
-    { what: 'temperature 1 % too high', rewrite: at(1.01) },
-    {
-      what: 'one adapter overwritten by each version, so that the prefix cache is stale',
-      needsLongTexts: true,
-      rewrite: (call, body) => {
-        if (call === 'load_lora_adapter') {
-          cpSync(String(body['lora_path']), inPlace.lora_path, { recursive: true });
-          return { ...body, ...inPlace };
-        }
-        if (call !== 'generate' || body['model'] === servedModel) return body;
-        const { cache_salt: _salt, ...unsalted } = body;
-        return { ...unsalted, model: inPlace.lora_name };
-      },
-    },
-  ];
-}
-
 /** Loads each version behind the one before it, as a run does, and has the actor's check look at it. */
 async function tryFault(
   { setting, own, ...policies }: Policies,
-  { fault, arithmetic, url, signal }: Trial,
+  { dialect, fault, arithmetic, url, signal }: Trial,
 ): Promise<Found[]> {
   const known = new Map<number, LoadedName>();
   const canaries = fault.needsLongTexts === true ? policies.longCanaries : policies.canaries;
   await using proxy = await RecordingProxy.before(url, undefined, {}, rulesOf(fault, known));
-  await using actor = await connect(setting, proxy.url, signal);
+  await using actor = await connect(setting, dialect.kind, proxy.url, signal);
   const { sampler, publish } = actor;
   const check = new CanaryCheck(sampler, arithmetic);
   const found: Found[] = [];
@@ -239,6 +189,7 @@ async function tryFault(
 }
 
 interface Trial {
+  readonly dialect: Dialect;
   readonly fault: Fault;
   readonly arithmetic: Arithmetic; // of which the actor believes the engine to be
   readonly url: string;
@@ -246,12 +197,12 @@ interface Trial {
 }
 
 /** An actor's engine and sampler, with the adapters that are published to it. */
-async function connect(setting: Setting, url: string, signal: AbortSignal) {
+async function connect(setting: Setting, kind: Dialect['kind'], url: string, signal: AbortSignal) {
   const { directory, tokenizer, settings, texts } = setting;
   const { config: model } = directory;
   const adapters = new PublishedAdapters();
   const engine = await connectEngine({
-    ...{ kind: 'vllm', urls: [url], apiKey: undefined, adapterDir: undefined },
+    ...{ kind, urls: [url], apiKey: undefined, adapterDir: undefined },
     ...{ run: 'faults', actor: 'compat', maxLoras: undefined, model, rank: settings.loraRank },
     ...{ groupSize: 1, maxStepsOffPolicy: 2, temperature: settings.temperature },
     ...{ prompt: texts[0]!, log: silent, signal, waitingFor: () => undefined },
@@ -282,11 +233,6 @@ function rulesOf({ rewrite }: Fault, known: Map<number, LoadedName>) {
   };
 }
 
-/** The version in an adapter's name, as the actor gives it. */
-function versionIn(name: string): number {
-  return Number(/\.v(\d+)\./.exec(name)?.[1] ?? -1);
-}
-
 /**
  * What the audit of versions compares: groups that the engine has sampled with each version, and the trainer's logprobs of the same
  * tokens by that version, by the one before it and by the base.
@@ -298,7 +244,7 @@ async function groupGaps(
 ): Promise<Readonly<Record<'own' | 'before' | 'base', number[]>>> {
   const { trainer, settings, tokenizer } = setting;
   const gaps = { own: [] as number[], before: [] as number[], base: [] as number[] };
-  await using actor = await connect(setting, url, signal);
+  await using actor = await connect(setting, 'vllm', url, signal);
   const { sampler, publish } = actor;
   for (let version = 1; version <= versions; version++) {
     const { adapter, sampled } = own[version]!;
