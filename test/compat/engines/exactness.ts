@@ -65,7 +65,7 @@ export async function engineExactness(
     const { adapter, alpha } = await learner.downloadAdapter(path);
     const published = adapters.publish(version, adapter, { rank, alpha });
     await engine.load(published, unproven, signal);
-    let [largest, toBase, compared] = [0, 0, 0];
+    let [largest, worst, toBase, compared] = [0, 0, 0, 0];
     for (const request of requests) {
       for (const { tokens, logprobs } of await place.generate(version, request, 300_000, signal)) {
         const whole = Int32Array.of(...request.prompt, ...tokens);
@@ -75,12 +75,15 @@ export async function engineExactness(
         compared += tokens.length;
         logprobs.forEach((logprob, i) => {
           const index = request.prompt.length + i;
-          largest = Math.max(largest, Math.abs(logprob - own![index]!));
+          const distance = Math.abs(logprob - own![index]!);
+          if (distance > largest) [largest, worst] = [distance, logprob];
           toBase = Math.max(toBase, Math.abs(logprob - others![index]!));
         });
       }
     }
-    context.note(`  version ${version}: ${compared} tokens`);
+    context.note(
+      `  version ${version}: ${compared} tokens, the largest distance at a logprob of ${worst}`,
+    );
     report(atMost(`engine and local backend, version ${version}: largest distance`, largest, 2e-5));
     if (version === 1) report(atLeast('version 1 and base policy: largest distance', toBase, 0.1));
   }

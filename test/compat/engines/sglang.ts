@@ -14,14 +14,15 @@ export interface SglangPython {
 }
 
 /**
- * The Python named by OFFBEAT_SGLANG_PYTHON, else one in the project's cache, where a stand-in replaces SGLang's compiled
- * kernels.
+ * The Python named by OFFBEAT_SGLANG_PYTHON, with an SGLang built for CPUs, else one in the project's cache, where a
+ * stand-in replaces SGLang's compiled kernels.
  *
  * @throws {UserError} if it cannot be installed.
  */
 export async function sglangPython(context: SuiteContext): Promise<SglangPython> {
   const named = process.env['OFFBEAT_SGLANG_PYTHON'];
-  if (named !== undefined && named !== '') return { python: named, env: {} };
+  const onCpu = { SGLANG_USE_CPU_ENGINE: '1' };
+  if (named !== undefined && named !== '') return { python: named, env: onCpu };
   const python = await enginePython(context, {
     ...{ name: `sglang ${version}`, key: '1', size: '6 GB' }, // another key for other requirements
     install: async (pip) => {
@@ -29,7 +30,7 @@ export async function sglangPython(context: SuiteContext): Promise<SglangPython>
       await pip('install', '--no-deps', `sglang==${version}`);
     },
   });
-  return { python, env: { PYTHONPATH: cpuFolder, SGLANG_USE_CPU_ENGINE: '1' } };
+  return { python, env: { PYTHONPATH: cpuFolder, ...onCpu } };
 }
 
 /** A real SGLang that serves the shipped model on a CPU in float32, by PyTorch's own operators. */
