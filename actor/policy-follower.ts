@@ -248,7 +248,7 @@ export class PolicyFollower {
         }
         if (err instanceof PermanentError) {
           if (err instanceof CanaryNotReproduced) this.#stop(err);
-          this.#failures = 0; // the newest version has ended the row: tickets of older ones go on
+          this.#failures = 0; // only failures that may pass, in a row, stop the tickets of older versions
           this.#changes.notify();
           // Damage may have happened in transit, so retry; weights that are not finite are cheap to detect again.
           if (this.#newestPublished !== manifest) continue;

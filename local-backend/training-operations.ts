@@ -125,7 +125,7 @@ export class TrainingOperations {
           gradClipNorm: adam.grad_clip_norm,
         },
       });
-      this.runs.hasWeights(run);
+      this.runs.recordWeights(run);
       const metrics = { 'grad_norm:mean': gradNorm, 'step:max': step };
       return { kind: 'json', json: { metrics, type: 'optim_step' } };
     });
@@ -250,10 +250,10 @@ export class TrainingOperations {
         ...(withOptimizer && optimizer !== undefined && { optimizer }),
       });
     } catch (error) {
-      this.runs.lacksState(run, path, error);
+      this.runs.recordMissingState(run, path, error);
       throw error;
     }
-    this.runs.hasWeights(run);
+    this.runs.recordWeights(run);
     return json({ path, model_id: run.id, type: loadOperation });
   }
 

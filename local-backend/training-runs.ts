@@ -168,13 +168,13 @@ export class TrainingRuns {
   }
 
   /** Records that a run has the weights of a state, or that it has been trained. */
-  hasWeights(run: TrainingRun): void {
+  recordWeights(run: TrainingRun): void {
     run.isFresh = false;
     run.missingState = undefined;
   }
 
   /** Refuses to train or save fresh weights in the place of those that a client asked for. */
-  lacksState(run: TrainingRun, path: string, error: unknown): void {
+  recordMissingState(run: TrainingRun, path: string, error: unknown): void {
     if (!run.isFresh) return; // its weights are as they were before
     run.missingState = `model ${run.id} was to have the weights of ${path}, which could not be loaded (${errorText(error)}); load a state that can be loaded, or create another model`;
   }

@@ -195,9 +195,8 @@ async function startOf(
   { from, loraRank }: TrainingSettings,
 ): Promise<StartingPoint | undefined> {
   if (from === undefined || from.startsWith('tinker://')) return undefined;
-  const { digest, digestWithoutTemplate } = await readModelDirectory(modelDir);
-  const modelDigests = [digest, digestWithoutTemplate];
-  return findStart(from, { runsDir, modelDir, modelDigests, loraRank, loraAlpha, backendUrl });
+  const digests = await readModelDirectory(modelDir);
+  return findStart(from, { runsDir, modelDir, digests, loraRank, loraAlpha, backendUrl });
 }
 
 /** Reports what was chosen for a model other than the embedded one, whose defaults the help names. */

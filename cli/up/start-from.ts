@@ -4,7 +4,9 @@ import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { isFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { RunConfig } from '../../shared/run/run-config.js';
+import { digestFor } from '../../shared/run/run-data.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { Checkpoint } from '../../shared/wire/ledger.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
@@ -23,8 +25,7 @@ export interface StartingPoint {
 /** What a run must have in common with the one that it starts from. */
 interface NewRun {
   readonly runsDir: string;
-  /** Those with which a run may know the model. */
-  readonly modelDigests: readonly string[];
+  readonly digests: Pick<ModelDirectory, 'digest' | 'digestWithoutTemplate'>; // of the model in `modelDir`
   readonly modelDir: string; // for errors
   readonly loraRank: number;
   readonly loraAlpha: number | undefined; // of the local backend; undefined: twice the rank
@@ -58,9 +59,10 @@ export async function findStart(from: string, wanted: NewRun): Promise<StartingP
         'a run that is started with --keep-every-steps N keeps every Nth',
     );
   }
+  const digest = digestFor(config.model.digest, wanted.digests);
   const complaints = [
-    !wanted.modelDigests.includes(config.model.digest) &&
-      `it trained ${config.model.name} with the digest ${config.model.digest}, and ${wanted.modelDir} has ${wanted.modelDigests[0]}: name its model with --model-dir, with the same files, also the chat template`,
+    digest !== config.model.digest &&
+      `it trained ${config.model.name} with the digest ${config.model.digest}, and ${wanted.modelDir} has ${digest}: name its model with --model-dir, with the same files, also the chat template`,
     config.lora.rank !== wanted.loraRank &&
       `its adapter has rank ${config.lora.rank}, not ${wanted.loraRank}: add --lora-rank ${config.lora.rank}`,
     // Two addresses may be the same server; another server does not have the weights and refuses them.

@@ -122,10 +122,10 @@ export async function up(
     if (resumable === undefined) {
       const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed, isUsers });
       if (hasFailed && !hadBegun) {
-        // On a server of the user's own there may be another run of this name, which the learner's words then say.
+        // A server of the user's own may have another run of this name. Then the learner's message has said so.
         const isFree = request.config.natsUrl === undefined;
-        const name = isFree ? ': the corrected command may use the same name' : '';
-        printError(`the run ${run} had not begun${name}`);
+        const next = isFree ? ': the corrected command may use the same name' : '';
+        printError(`the run ${run} had not begun${next}`);
       }
     }
   }

@@ -157,11 +157,12 @@ async function openTransformers(path: string, template: string | undefined): Pro
   const tokenizer = await AutoTokenizer.from_pretrained(path, { local_files_only: true });
   if (template !== undefined) tokenizer.chat_template = template;
   const own = tokenizer.eos_token_id;
+  const hasTemplate = (tokenizer.chat_template ?? null) !== null; // null if there is none, contrary to its type
   return {
     encode: (text, addsSpecialTokens = false) =>
       tokenizer.encode(text, { add_special_tokens: addsSpecialTokens }),
     decode: (tokens) => tokenizer.decode(tokens, decoding),
-    ...((tokenizer.chat_template ?? undefined) !== undefined && {
+    ...(hasTemplate && {
       chatText: (messages: ChatMessage[], opensAnswer: boolean) =>
         tokenizer.apply_chat_template<false>(messages, {
           tokenize: false,

@@ -23,7 +23,7 @@ describe('a change to a checkpoint whose files are gone', () => {
     return { runId: 'run', kind: 'weights', name } as const;
   };
 
-  it('it is refused as one to an unknown checkpoint, if that was deleted meanwhile', async () => {
+  it('a change to a checkpoint that is deleted meanwhile is refused as one to an unknown checkpoint', async () => {
     for (let round = 0; round < 20; round++) {
       const path = await saved(`n${round}`);
       const [change, deletion] = await Promise.allSettled([
@@ -37,7 +37,7 @@ describe('a change to a checkpoint whose files are gone', () => {
     }
   });
 
-  it('it fails as it does if nobody deleted the checkpoint', async () => {
+  it('a change names the missing file if nobody has deleted the checkpoint', async () => {
     const path = await saved('kept');
     await rm(join(root, 'run', 'weights', 'kept'), { recursive: true });
     await assert.rejects(store.change(path, { public: true }), /ENOENT/);

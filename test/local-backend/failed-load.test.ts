@@ -34,7 +34,7 @@ describe('a model whose state cannot be loaded', () => {
   const errorOf = async (promise: Json) => String((await wire.result(promise))['error']);
   const lost = /was to have the weights of .*, which could not be loaded \(.*\); load a state/;
 
-  it('it neither trains nor saves the weights that it was created with, until another state is loaded', async () => {
+  it('a model whose state cannot be loaded neither trains nor saves its first weights until another state is loaded', async () => {
     const model = await wire.createModel(session, models++);
     const missing = state.replace('one', 'none');
     // Sent without waiting for the answers, as the SDK does.
@@ -51,7 +51,7 @@ describe('a model whose state cannot be loaded', () => {
     await wire.evaluation(await forward(model, 6));
   });
 
-  it('one that has been trained or loaded keeps its weights', async () => {
+  it('a model that has been trained or loaded before keeps its weights', async () => {
     for (const loads of [true, false]) {
       const model = await wire.createModel(session, models++);
       await wire.result(loads ? await load(model, 1, state) : await wire.optimStep(model, 1));
@@ -60,7 +60,7 @@ describe('a model whose state cannot be loaded', () => {
     }
   });
 
-  it('one that was to be made from the state is forgotten', async () => {
+  it('a model that was to be made from the state is forgotten', async () => {
     const file = join(
       ...[directory.path, 'checkpoints', ...state.slice('tinker://'.length).split('/')],
       'adapter',

@@ -198,7 +198,7 @@ describe('the sampling routes of the local backend', () => {
       return sequences;
     };
 
-    it('one that is exactly one special token ends samples as that token does', async () => {
+    it('a stop text that is exactly one special token ends samples as that token does', async () => {
       const sampler = await openSampler();
       const padding = 0; // <pad>, which no text contains
       const byToken = await ended(sampler, 0, [padding]);

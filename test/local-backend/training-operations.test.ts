@@ -75,21 +75,21 @@ describe('a save for a sampler that outlasts its session', () => {
   }
   const error = /session ".*" is unknown; sessions end when their client finishes them/;
 
-  it('it opens no sampler, and saves nothing that only the sampler would have used', async () => {
+  it('a save for a sampler in an ended session opens none, and saves nothing that only the sampler would have used', async () => {
     const { outcome, ...left } = await finishedDuring('optimStep');
     assert(outcome?.isOk === false && outcome.category === 'user');
     assert.match(outcome.error, error);
     assert.deepEqual(left, { open: 0, saved: 0 });
   });
 
-  it('it opens no sampler if the session ends while the weights are saved', async () => {
+  it('a save for a sampler opens none if the session ends while the weights are saved', async () => {
     const { outcome, open } = await finishedDuring('save');
     assert(outcome?.isOk === false);
     assert.match(outcome.error, error);
     assert.equal(open, 0);
   });
 
-  it('it saves weights that have a name', async () => {
+  it('a save for a sampler in an ended session saves weights that have a name', async () => {
     const { outcome, ...left } = await finishedDuring('optimStep', 'last');
     assert.equal(outcome?.isOk, true);
     assert.deepEqual(left, { open: 0, saved: 1 });

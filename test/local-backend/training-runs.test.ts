@@ -42,7 +42,7 @@ function open() {
 }
 
 describe('a training run that is unloaded', () => {
-  it('it is unloaded once if its client asks again, by either of its names', async () => {
+  it('a run is unloaded once, even if its client asks again by either of its names', async () => {
     const { runs, futures, calls, modelId, names } = open();
     const first = runs.unload(modelId);
     for (const name of names) assert.deepEqual(runs.unload(name), first);
@@ -52,7 +52,7 @@ describe('a training run that is unloaded', () => {
     assert.deepEqual(calls, ['create', 'drop']);
   });
 
-  it('it is answered for as unloaded also once the first answer is no longer kept', async () => {
+  it('a run that is unloaded again is answered even when the first answer is no longer kept', async () => {
     const { runs, futures, calls, modelId, expire } = open();
     const first = runs.unload(modelId);
     await futures.wait(first.requestId, 60_000, never);
@@ -64,7 +64,7 @@ describe('a training run that is unloaded', () => {
     assert.deepEqual(calls, ['create', 'drop']);
   });
 
-  it('other operations are told why it is gone, and a run that never was is refused', async () => {
+  it('the error of other operations says why the run is gone, and an unknown run is refused', async () => {
     const status = 404;
     const byClient = open();
     byClient.runs.unload(byClient.modelId);

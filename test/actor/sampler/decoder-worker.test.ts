@@ -11,7 +11,7 @@ const request = {
 };
 
 describe('a decoder that reads rollouts again with a new version', { timeout: 60_000 }, () => {
-  it('reports after each text, as after each token, that it gets on', async () => {
+  it('the decoder reports progress after each text that it reads, as after each token', async () => {
     await using model = await tinyModel(1, { maxPositions: 512 });
     const events: DecoderEvent[] = [];
     await using decoder = new WorkerCalls<DecoderCalls, DecoderEvent>(

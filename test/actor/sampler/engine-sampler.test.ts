@@ -219,7 +219,7 @@ describe('a version that the engine cannot sample', () => {
     });
   }
 
-  it('its first failed draw ends the load, and its other draws: a newer version may be published meanwhile', async () => {
+  it('the first failed draw of a load ends it and its other draws, since a newer version may be published meanwhile', async () => {
     let asked = 0;
     let ended = 0; // by the signal of the proof
     const draw: Draw = async (_, __, ending) => {

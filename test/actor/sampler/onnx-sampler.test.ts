@@ -70,7 +70,7 @@ describe('the onnx sampler', () => {
     await directory[Symbol.asyncDispose]();
   });
 
-  it('of a version that is not proven, nothing is kept', async () => {
+  it('nothing is kept of a version that was not proven', async () => {
     const texts = [Int32Array.of(3, 4)];
     let score: ComputeLogprobs | undefined;
     const prove: Prove = async (given, signal) => {

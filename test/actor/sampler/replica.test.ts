@@ -300,7 +300,7 @@ describe('a server that comes back', () => {
 });
 
 describe('a proof that waits in the queue of a server', () => {
-  it('has two minutes, and as long as any call where the server shows that it draws tokens', async () => {
+  it('a proof has two minutes, or as long as any call if the server shows that it draws tokens', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openReplica(twin);
     const { replica, wanted, check, limits } = opened;

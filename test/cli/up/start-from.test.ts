@@ -52,9 +52,10 @@ describe('the run that another starts from', () => {
     };
     for (const [file, json] of Object.entries(files)) await writeFile(file, JSON.stringify(json));
   };
-  const found = (backendUrl: string | undefined) =>
+  const plain = { digest: config.model.digest, digestWithoutTemplate: config.model.digest };
+  const found = (backendUrl: string | undefined, digests = plain) =>
     findStart('warm', {
-      ...{ runsDir, modelDir: 'model', modelDigests: [config.model.digest], backendUrl },
+      ...{ runsDir, modelDir: 'model', backendUrl, digests },
       ...{ loraRank: config.lora.rank, loraAlpha: undefined },
     });
 
@@ -66,5 +67,13 @@ describe('the run that another starts from', () => {
     await assert.rejects(found(undefined), /add --backend-url http:\/\/127\.0\.0\.1:10610/);
     await write(undefined);
     await assert.rejects(found('http://127.0.0.1:10610'), /leave out --backend-url/);
+  });
+
+  it('the model must be that of the run, which may not have counted the chat template', async () => {
+    const url = 'http://127.0.0.1:10610';
+    await write(url);
+    assert.equal((await found(url, { ...plain, digest: 'with a template' })).run, 'warm@12');
+    const other = { digest: 'other', digestWithoutTemplate: 'other' };
+    await assert.rejects(found(url, other), /model has other: name its model with --model-dir/);
   });
 });

@@ -120,7 +120,7 @@ describe('watching for a stop string', () => {
 });
 
 describe('a stop string that names a special token', () => {
-  it('it is exactly one such token, of which a text has no part', async () => {
+  it('a stop string names a special token if it is exactly that token', async () => {
     await using chat = await chatModel();
     const bytes = await loadTokenizer(chat);
     assert.equal(specialTokenOf('<|im_start|>', bytes), 0);
@@ -130,14 +130,14 @@ describe('a stop string that names a special token', () => {
     }
   });
 
-  it('it is not a text that the tokenizer does not know', async () => {
+  it('a stop string that the tokenizer does not know names no special token', async () => {
     await using model = await tinyModel();
     const characters = await loadTokenizer(model);
     assert.equal(specialTokenOf('<pad>', characters), 0);
     for (const text of ['x', '7']) assert.equal(specialTokenOf(text, characters), undefined, text);
   });
 
-  it('it is not a space that some tokenizers leave out at the beginning of a text', () => {
+  it('a space names no special token, although some tokenizers leave it out at the beginning of a text', () => {
     const spaces = {
       encode: () => Int32Array.of(5),
       decode: ({ length }: ArrayLike<number>) => ' '.repeat(length - 1),
