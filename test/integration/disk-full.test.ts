@@ -4,6 +4,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { z } from 'zod';
 import { newestPorts } from '../../cli/nats-server/running.js';
 import { DiskWatch } from '../../cli/processes/disk-watch.js';
 import { Summary } from '../../cli/up/summary.js';
@@ -233,13 +234,20 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
     using _disk = disk;
     await up.trainsOn();
     const { monitoringUrl } = (await newestPorts(up.path('nats')))!;
-    disk.fill();
-    await until(async () => {
+    const answer = async (path: string) => {
       const signal = AbortSignal.timeout(2_000);
-      const health = await fetch(`${monitoringUrl}/healthz`, { signal }).catch(() => undefined);
-      // 2.9.10 switches JetStream off, or hangs; 2.15.1 stores nothing more in a stream.
-      return health?.ok !== true;
-    });
+      return await fetch(monitoringUrl + path, { signal }).catch(() => undefined);
+    };
+    const isBroken = async () => {
+      // 2.15.1 stores nothing more in a stream, and says so here.
+      if ((await answer('/healthz'))?.ok !== true) return true;
+      // 2.9.10 is healthy by its own account, but has switched JetStream off, or hangs when asked about it.
+      const jetStream = await answer('/jsz');
+      if (jetStream === undefined) return true;
+      return z.object({ disabled: z.boolean().default(false) }).parse(await jetStream.json())
+        .disabled;
+    };
+    await disk.keepFullUntil(until(isBroken));
     disk.clear();
     up.child.kill('SIGTERM');
     assert.equal(await up.ended(), 143);
