@@ -16,7 +16,11 @@ export function nameSourceLines(): void {
   };
   // The types of Node.js lack the text of a frame.
   Error.prepareStackTrace = (error, frames: readonly { toString(): string }[]) => {
-    const lines = frames.map((frame) => `    at ${sourceLine(frame.toString(), mapOf)}`);
+    // The NATS client reads this stack at each close and rarely shows it; reading its map takes 0.1 s.
+    const isUnseen = error.message === 'close trace';
+    const lines = frames.map(
+      (frame) => `    at ${isUnseen ? frame.toString() : sourceLine(frame.toString(), mapOf)}`,
+    );
     // As Node.js does: an error's own toString may add what its name has at this moment already.
     return [Error.prototype.toString.call(error), ...lines].join('\n');
   };

@@ -49,6 +49,13 @@ describe('the stack of an error', () => {
     assert.equal(await run(naming + stackOf), plain);
   });
 
+  it('the stack that the NATS client takes of each close names the compiled lines, for which no map is read', async () => {
+    const closing = failing.replace('console.log', "error.message = 'close trace'; console.log");
+    const [head, first] = (await run(naming + closing)).split('\n');
+    assert.equal(head, 'RangeError: close trace');
+    assert.match(first!, /at groupAdvantages \(file:.*\/dist\/shared\/rl\/advantages\.js:/);
+  });
+
   it('the stack of an error without a source map names the file as it is', async () => {
     const stack = await run(`${naming}
       const { whyInstallIsStale } = await import('./cli/staleness.mjs');
