@@ -108,7 +108,8 @@ export class Terminal implements AsyncDisposable {
     const path = `PATH='${join(this.folder, '.bin')}'${delimiter}"$PATH"`;
     if (/\bsweep\b/.test(command)) return `export ${path};`; // it refuses variables that are settings of its runs
     // Fewer problems are generated sooner; a file has the number that it has.
-    const size = /--(dataset|task|config)\b/.test(command) ? {} : { OFFBEAT_TRAIN_SIZE: '512' };
+    const fewer = { OFFBEAT_TRAIN_SIZE: '512', OFFBEAT_TEST_SIZE: '64' };
+    const size = /--(dataset|task|config)\b/.test(command) ? {} : fewer;
     const variables = Object.entries({ ...small, ...size }).map(
       ([name, value]) => `${name}=${value}`,
     );

@@ -185,7 +185,12 @@ describe('offbeat up on a disk that was full before', { timeout: 120_000 }, () =
     await mkdir(folder, { recursive: true });
     await writeFile(
       join(folder, 'launch.json'),
-      JSON.stringify({ v: 1, run: 'r', launcher: { sampler: 'onnx' }, settings: {} }),
+      JSON.stringify({
+        v: 1,
+        run: 'r',
+        launcher: { sampler: 'onnx' },
+        settings: { testSize: 256 },
+      }),
     );
     disk.fill();
     const { code, said } = await started(context, disk, '--resume');

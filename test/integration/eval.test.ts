@@ -92,12 +92,12 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
     assert.equal(code, 0, err);
     const result = JSON.parse(out) as EvalResult;
     assert.deepEqual(result.answers.greedy.correct, evals[0]!.answers.greedy.correct.slice(2));
-    const beyond = await evaluate('--skip-problems=1020');
+    const beyond = await evaluate('--skip-problems=252');
     assert.equal(beyond.code, 2);
     assert.doesNotMatch(beyond.err, /logs/);
     assert.match(
       beyond.err,
-      /--skip-problems 1020 and --problems 6 need 1026 held-out problems, but there are 1024/,
+      /--skip-problems 252 and --problems 6 need 258 held-out problems, but there are 256/,
     );
   });
 

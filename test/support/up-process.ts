@@ -39,7 +39,8 @@ export class UpProcess implements AsyncDisposable {
     const run = place?.run ?? folder.replace(/.*offbeat-up-/, 'up-');
     const child = spawn(process.execPath, [offbeatProgram, command, `--run=${run}`, ...flags], {
       cwd: folder,
-      env: { ...process.env, [parentPipe]: '1', ...env },
+      // Each of its processes draws the problems; as many as an evaluation has by default.
+      env: { ...process.env, [parentPipe]: '1', OFFBEAT_TEST_SIZE: '256', ...env },
       stdio: ['pipe', 'pipe', 'pipe'],
     });
     return new UpProcess(folder, run, child);
