@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { createRandom } from '../../shared/base/random.js';
 import { offbeatProgram, packageRoot } from '../../shared/base/package-root.js';
@@ -28,7 +27,7 @@ const groupSize = 16;
 const loraRank = 32;
 
 /** A system with its settings. */
-type Arm = Pick<Race, 'system' | 'bound' | 'loss' | 'learningRate'>;
+type Arm = Pick<Race, 'system' | 'bound' | 'loss' | 'learningRate' | 'schedule' | 'windowPolicy'>;
 
 interface Place extends Arm {
   readonly url: string; // of the paced server
@@ -50,29 +49,29 @@ export async function testCookbookLearning(context: SuiteContext): Promise<void>
   const bound = 8;
   // Its default loss needs a server that records what its sampler did; for others it recommends ppo.
   const same = { bound, loss: 'cispo', learningRate: 1e-3 };
-  const seedsOf = new Map<Arm, number>([
-    [{ system: 'offbeat', ...same }, isShort ? 1 : 7],
-    [{ system: 'cookbook', ...same }, isShort ? 1 : 7],
-    [{ system: 'cookbook', bound, loss: 'ppo', learningRate: 2e-3 }, isShort ? 1 : 3],
+  const withoutWaiting = { schedule: 'constant', windowPolicy: 'drop' };
+  const seedsOf = new Map<Arm, readonly number[]>([
+    [{ system: 'offbeat', ...same }, [0, 1, 2, 3, 4, 5, 6]],
+    [{ system: 'offbeat', ...same, ...withoutWaiting }, [7, 8, 9]],
+    [{ system: 'cookbook', ...same }, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]],
+    [{ system: 'cookbook', bound, loss: 'ppo', learningRate: 2e-3 }, [0, 1, 2]],
   ]);
   const kept = isShort ? join(folder, 'races.jsonl') : await keptFile();
   const races = racesIn(await readFile(kept, 'utf8').catch(() => ''));
-  for (let seed = 0; seed < Math.max(...seedsOf.values()); seed++) {
+  const lastSeed = isShort ? 0 : Math.max(...[...seedsOf.values()].flat());
+  for (let seed = 0; seed <= lastSeed; seed++) {
     const problems = join(folder, `problems-${seed}.jsonl`);
     await writeFile(problems, await problemLines(seed));
     for (const [arm, seeds] of seedsOf) {
-      if (seed >= seeds) continue;
-      const isSame = (race: Race) =>
-        race.seed === seed && isDeepStrictEqual({ ...race, ...arm }, race);
-      if (races.some(isSame)) continue;
-      const { system } = arm;
-      const name = Object.values(arm).join('-');
+      if (!seeds.includes(seed)) continue;
+      const name = nameOf(arm);
+      if (races.some((race) => race.seed === seed && nameOf(race) === name)) continue;
       const place = { ...arm, seed, minutes, problems, folder: join(folder, `${name}-${seed}`) };
       await mkdir(place.folder);
       await using backend = await startBackendProcess({ ...context, ...place }, embeddedModelPath);
       await using server = await startPacedServer(backend.url, pace);
       const there = { ...place, backend, url: server.url };
-      const steps = await (system === 'offbeat'
+      const steps = await (arm.system === 'offbeat'
         ? offbeat(context, there)
         : cookbook(context, packages, there));
       const race = { ...arm, seed, minutes, steps };
@@ -81,12 +80,18 @@ export async function testCookbookLearning(context: SuiteContext): Promise<void>
       note(`  ${name}, seed ${seed}: ${steps.length} steps`);
     }
   }
-  for (const { system, loss, learningRate, seed, steps } of races) {
-    const check = `${system}, ${loss} at ${learningRate}, seed ${seed}: steps`;
+  for (const { seed, steps, ...race } of races) {
+    const check = `${nameOf(race)}, seed ${seed}: steps`;
     report({ check, value: steps.length, bound: '≥ 1', passed: steps.length > 0 });
   }
   note(raceTable(races));
   note(raceRatios(races));
+}
+
+/** Also part of a folder's name. */
+function nameOf({ system, bound, loss, learningRate, schedule, windowPolicy }: Arm): string {
+  const settings = [bound, loss, learningRate, schedule, windowPolicy];
+  return [system, ...settings.filter((setting) => setting !== undefined)].join('-');
 }
 
 /** The results stay in the checkout, so that a run that was interrupted goes on. */
@@ -107,10 +112,9 @@ async function problemLines(seed: number): Promise<string> {
   return `${createRandom(`${seed} problems`).shuffle(rows).join('\n')}\n`;
 }
 
-async function offbeat(
-  { signal }: SuiteContext,
-  { url, backend, problems, folder, bound, loss, learningRate, seed, minutes }: Place,
-): Promise<Race['steps']> {
+async function offbeat({ signal }: SuiteContext, place: Place): Promise<Race['steps']> {
+  const { url, backend, problems, folder, seed, minutes } = place;
+  const { bound, loss, learningRate, schedule, windowPolicy } = place;
   const startedAt = Date.now();
   const flags = {
     run: 'race',
@@ -134,6 +138,8 @@ async function offbeat(
     'max-steps-off-policy': bound,
     seed: seed,
     'max-minutes': minutes,
+    ...(schedule === undefined ? {} : { schedule }),
+    ...(windowPolicy === undefined ? {} : { 'window-policy': windowPolicy }),
   };
   const words = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`);
   await output(process.execPath, [offbeatProgram, 'up', '--no-dashboard', ...words], {}, signal);

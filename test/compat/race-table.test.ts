@@ -28,10 +28,12 @@ describe('the table of races', () => {
       { ...race, seed: 0, steps },
       { ...race, seed: 1, steps },
       { ...race, system: 'cookbook', seed: 0, steps: steps.slice(0, 1) },
+      { ...race, windowPolicy: 'drop', seed: 0, steps },
     ]).split('\n');
-    assert.equal(rows.length, 4);
+    assert.equal(rows.length, 5);
     assert.match(rows[2]!, /^\| offbeat, `ppo` at 0\.001 +\| 2 +\| 3\.0 ± 0\.0 +\|/);
     assert.match(rows[3]!, /^\| cookbook, .*\| not reached /);
+    assert.match(rows[4]!, /^\| offbeat, `ppo` at 0\.001, drop +\| 1 +\|/);
   });
 
   it('races of two systems are compared by seed, and a share that is not reached counts as reached at the end', () => {
@@ -52,5 +54,17 @@ describe('the table of races', () => {
       rows.find((row) => row.includes(' 20 %'))!,
       fast,
     );
+  });
+
+  it('runs of Offbeat with other settings than its defaults are compared by themselves', () => {
+    const race = { bound: 8, loss: 'ppo', learningRate: 1e-3, minutes: 1, seed: 0 } as const;
+    const races = [
+      { ...race, system: 'offbeat' as const, steps },
+      { ...race, system: 'offbeat' as const, windowPolicy: 'drop', steps: steps.slice(0, 2) },
+      { ...race, system: 'cookbook' as const, steps: steps.slice(0, 2) },
+    ];
+    const stepsOf = (table: string) => table.split('\n')[2]!.split('|')[3]!.trim();
+    assert.equal(stepsOf(raceRatios(races)), '2.0');
+    assert.equal(stepsOf(raceRatios(races, { windowPolicy: 'drop' })), '1.0');
   });
 });

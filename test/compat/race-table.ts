@@ -17,6 +17,8 @@ const Race = z.object({
   bound: z.int(), // versions, as each system understands it
   loss: z.string(),
   learningRate: z.number(),
+  schedule: z.string().optional(), // of the rate; by default that of the system
+  windowPolicy: z.string().optional(), // what Offbeat does with late groups; by default it waits for them
   seed: z.int(),
   minutes: z.number(),
   steps: z.array(Step),
@@ -33,15 +35,15 @@ export function racesIn(text: string): Race[] {
 export function raceTable(races: readonly Race[]): string {
   const arms = new Map<string, Race[]>();
   for (const race of races) {
-    const name = [race.system, race.bound, race.loss, race.learningRate].join(' ');
+    const name = JSON.stringify([race.system, race.bound, settingsOf(race)]);
     arms.set(name, [...(arms.get(name) ?? []), race]);
   }
   const rows = [...arms.values()].map((runs) => {
-    const { system, loss, learningRate, minutes } = runs[0]!;
+    const { system, minutes } = runs[0]!;
     const of = (value: (race: Race) => number) => runs.map(value);
     const end = 60 * minutes;
     return [
-      `${system}, \`${loss}\` at ${learningRate}`,
+      `${system}, ${settingsOf(runs[0]!)}`,
       String(runs.length),
       spread(of(({ steps }) => within(steps, 0, end).length)),
       spread(of(({ steps }) => answersOf(within(steps, 0, end)) / minutes)),
@@ -56,13 +58,29 @@ export function raceTable(races: readonly Race[]): string {
   return alignedTable([[...head, 'right in the last minute, %'], ...rows]);
 }
 
+/** What a run differs in from others of its system. */
+function settingsOf({ loss, learningRate, schedule, windowPolicy }: Race): string {
+  const more = [schedule, windowPolicy].filter((setting) => setting !== undefined);
+  return [`\`${loss}\` at ${learningRate}`, ...more].join(', ');
+}
+
 /**
  * Offbeat and the cookbook with the same loss, paired by seed: how many times as much or as fast. The mean is that of the
  * logarithms, with its 95 % t-interval. A share that is not reached counts as reached at the end, which favours that system.
+ *
+ * @param chosen the runs of Offbeat with these settings; without any, those with its defaults.
  */
-export function raceRatios(races: readonly Race[]): string {
+export function raceRatios(
+  races: readonly Race[],
+  chosen: Pick<Race, 'schedule' | 'windowPolicy'> = {},
+): string {
   const pairs = races
-    .filter(({ system }) => system === 'offbeat')
+    .filter(
+      ({ system, schedule, windowPolicy }) =>
+        system === 'offbeat' &&
+        schedule === chosen.schedule &&
+        windowPolicy === chosen.windowPolicy,
+    )
     .flatMap((ours) => {
       const theirs = races.find(
         ({ system, seed, loss, learningRate }) =>

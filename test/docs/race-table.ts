@@ -11,5 +11,7 @@ const committed = join(packageRoot, 'docs/experiments/cookbook-learning.jsonl');
 export async function updatedRaces(page: string): Promise<string> {
   const races = racesIn(await readFile(committed, 'utf8'));
   const withTable = withSection(page, 'the race', raceTable(races));
-  return withSection(withTable, 'the race by seed', raceRatios(races));
+  const withRatios = withSection(withTable, 'the race by seed', raceRatios(races));
+  const dropping = raceRatios(races, { schedule: 'constant', windowPolicy: 'drop' });
+  return withSection(withRatios, 'the race without waiting, by seed', dropping);
 }
