@@ -46,10 +46,13 @@ export class DecoderWatch {
   look(now: number, isBusy: boolean): number | undefined {
     const elapsed = (now - this.#lookedAt) / 1_000;
     this.#lookedAt = now;
+    if (!isBusy) {
+      this.#stalls.idle();
+      return undefined;
+    }
+    // Only now: reading the files of all threads is much of what an idle actor does.
     const starved = this.#waits.since();
-    if (isBusy) return this.#stalls.waited(Math.min(Math.max(0, elapsed - starved), mostSeconds));
-    this.#stalls.idle();
-    return undefined;
+    return this.#stalls.waited(Math.min(Math.max(0, elapsed - starved), mostSeconds));
   }
 }
 

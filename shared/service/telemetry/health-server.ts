@@ -16,7 +16,10 @@ export async function serveHealth(
   unready: () => string | undefined,
   patienceMs = 10_000,
 ): Promise<HttpServer> {
-  if (register.getSingleMetric('process_cpu_seconds_total') === undefined) collectDefaultMetrics();
+  if (register.getSingleMetric('process_cpu_seconds_total') === undefined) {
+    // By default the lag is looked at every 10 ms, which takes 0.4 % of a core of a process that does nothing.
+    collectDefaultMetrics({ eventLoopMonitoringPrecision: 50 });
+  }
 
   return serveHttp({
     host,

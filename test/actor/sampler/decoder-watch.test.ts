@@ -85,6 +85,19 @@ describe('a watch for a decoder that hangs', () => {
     decoder.isBusy = true;
     assert.equal(decoder.runs(100), 31);
   });
+
+  it('the threads of a decoder are looked at only while it has work', () => {
+    let looks = 0;
+    const since = () => {
+      looks += 1;
+      return 0;
+    };
+    const watch = new DecoderWatch(30, 0, { since });
+    watch.look(1_000, false);
+    assert.equal(looks, 0);
+    watch.look(2_000, true);
+    assert.equal(looks, 1);
+  });
 });
 
 describe('the waits of threads for a processor', () => {
