@@ -50,7 +50,7 @@ export class DecoderWatch {
       this.#stalls.idle();
       return undefined;
     }
-    // Only now: reading the files of all threads is much of what an idle actor does.
+    // Not without work: this reads a file of each thread, every second.
     const starved = this.#waits.since();
     return this.#stalls.waited(Math.min(Math.max(0, elapsed - starved), mostSeconds));
   }

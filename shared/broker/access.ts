@@ -44,7 +44,7 @@ export async function credentials(
   }
   return {
     ...(natsNkeySeedFile !== undefined && {
-      authenticator: proofOf(await readSeed(natsNkeySeedFile)),
+      authenticator: proofOf(await readKeyPair(natsNkeySeedFile)),
     }),
     ...(natsCredsFile !== undefined && {
       authenticator: credsAuthenticator(await readCreds(natsCredsFile)),
@@ -55,7 +55,7 @@ export async function credentials(
   };
 }
 
-async function readSeed(path: string): Promise<KeyPair> {
+async function readKeyPair(path: string): Promise<KeyPair> {
   const seed = (await readSecretFile(path, '--nats-nkey-seed-file')).trim();
   try {
     return pairOf(seed);
@@ -68,8 +68,8 @@ async function readSeed(path: string): Promise<KeyPair> {
 }
 
 /**
- * Signs what the server asks to be signed, as the client's `nkeyAuthenticator` does, but by the cryptography of Node.js: that of the
- * client is in JavaScript and takes 0.1 s of a start.
+ * Signs the text that the server chose, as the client's `nkeyAuthenticator` does. It uses the cryptography of Node.js, since
+ * the client's own is written in JavaScript and takes 0.1 s of a start.
  */
 function proofOf(pair: KeyPair): Authenticator {
   const nkey = pair.getPublicKey();

@@ -37,7 +37,7 @@ describe('a change to a checkpoint whose files are gone', () => {
     }
   });
 
-  it('a change names the missing file if nobody has deleted the checkpoint', async () => {
+  it('the error of a change names a missing file of a checkpoint that was not deleted', async () => {
     const path = await saved('kept');
     await rm(join(root, 'run', 'weights', 'kept'), { recursive: true });
     await assert.rejects(store.change(path, { public: true }), /ENOENT/);
