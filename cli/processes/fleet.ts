@@ -54,6 +54,7 @@ export class Fleet implements AsyncDisposable {
   readonly #watchers = new TaskScope();
   readonly #stopping = new AbortController();
   readonly #running = new Map<string, Running>();
+  readonly #adopted: { readonly stopRank: number; readonly ending: AbortController }[] = [];
   readonly #logFolder: string;
   readonly #report: (line: string) => void;
   readonly #disk: DiskWatch | undefined;
@@ -85,9 +86,10 @@ export class Fleet implements AsyncDisposable {
   }
 
   /**
-   * Takes over a process that was started elsewhere.
+   * Takes over a process that was started elsewhere. Members of lower ranks need it until they have ended, so it is
+   * started again even while those are stopped.
    *
-   * @param again starts it again in the same place; without it, its end fails the run.
+   * @param again starts it again in the same place, unless its signal aborts; without it, its end fails the run.
    */
   adopt(
     name: string,
@@ -95,7 +97,9 @@ export class Fleet implements AsyncDisposable {
     member: Running['member'],
     again?: (signal: AbortSignal) => Promise<ManagedProcess>,
   ): void {
-    void this.#watch(name, this.#keepAdopted(name, process, member, again));
+    const ending = new AbortController();
+    this.#adopted.push({ stopRank: member.stopRank, ending });
+    void this.#watch(name, this.#keepAdopted(name, process, member, ending.signal, again));
   }
 
   /**
@@ -157,10 +161,11 @@ export class Fleet implements AsyncDisposable {
   /** Stops every process, lower ranks first, and returns when none is left. Safe to repeat. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    const all = [...this.#running];
-    const ranks = new Set(all.map(([, { member }]) => member.stopRank));
+    const members = [...this.#running.values()].map(({ member }) => member);
+    const ranks = new Set([...members, ...this.#adopted].map(({ stopRank }) => stopRank));
     for (const rank of [...ranks].sort((a, b) => a - b)) {
-      const peers = all.filter(([, { member }]) => member.stopRank === rank);
+      for (const { stopRank, ending } of this.#adopted) if (stopRank === rank) ending.abort();
+      const peers = [...this.#running].filter(([, { member }]) => member.stopRank === rank);
       await Promise.all(peers.map(([name, running]) => this.#stopOne(name, running)));
     }
     await this.#watchers.settled();
@@ -200,13 +205,13 @@ export class Fleet implements AsyncDisposable {
       if (member.whenItEnds === 'finishes' && isEnd) return;
       // The renewed process may be why the member failed. If something else is wrong, the member fails again.
       if (exit.code === userErrorCode && process.startedAt <= this.#renewedAt) continue;
-      if (await this.#endedOfFullDisk(name, exit)) continue;
+      if (await this.#endedOfFullDisk(name, exit, this.#stopping.signal)) continue;
       const delayMs = restarts.delayAfter(exit, Date.now() - process.startedAt);
       if (delayMs === undefined) {
         await this.#failBy(name, process, exit);
         return;
       }
-      await this.#pause(name, process, exit, restarts.count, delayMs);
+      await this.#pause(name, process, exit, { restarts, delayMs, signal: this.#stopping.signal });
     }
   }
 
@@ -214,11 +219,13 @@ export class Fleet implements AsyncDisposable {
     name: string,
     first: ManagedProcess,
     member: Running['member'],
+    ending: AbortSignal,
     again?: (signal: AbortSignal) => Promise<ManagedProcess>,
   ): Promise<void> {
     const restarts = new Restarts();
+    const isEnding = () => ending.aborted;
     for (let process = first; ;) {
-      if (this.#isStopping()) {
+      if (isEnding()) {
         // `stop` has listed the processes that it ends, and this one came up afterwards.
         await process.stop(member.stopGraceMs, this.#hurry);
         return;
@@ -226,48 +233,47 @@ export class Fleet implements AsyncDisposable {
       this.#running.set(name, { member, process });
       const exit = await process.exited;
       const isRenewed = this.#renewing.delete(name);
-      if (process.isStopping && (!isRenewed || this.#isStopping())) return;
+      if (process.isStopping && (!isRenewed || isEnding())) return;
       this.#running.delete(name);
       await process.stop(0, this.#hurry); // the rest of its process group
-      if (again !== undefined && (isRenewed || (await this.#endedOfFullDisk(name, exit)))) {
-        if (this.#isStopping()) return;
-        process = await again(this.#stopping.signal);
-        continue;
-      }
-      const delayMs = restarts.delayAfter(exit, Date.now() - process.startedAt);
-      if (again === undefined || delayMs === undefined) {
+      if (again === undefined) {
         await this.#failBy(name, process, exit);
         return;
       }
-      await this.#pause(name, process, exit, restarts.count, delayMs);
-      if (this.#isStopping()) return;
-      process = await again(this.#stopping.signal);
+      if (!isRenewed && !(await this.#endedOfFullDisk(name, exit, ending))) {
+        const delayMs = restarts.delayAfter(exit, Date.now() - process.startedAt);
+        if (delayMs === undefined) {
+          await this.#failBy(name, process, exit);
+          return;
+        }
+        await this.#pause(name, process, exit, { restarts, delayMs, signal: ending });
+      }
+      if (isEnding()) return;
+      process = await again(ending);
     }
   }
 
-  /** Whether it ended because the disk was full; resolves when there is room. */
-  async #endedOfFullDisk(name: string, exit: Exit): Promise<boolean> {
+  /** Whether it ended because the disk was full; resolves when there is room, or `signal` aborts. */
+  async #endedOfFullDisk(name: string, exit: Exit, signal: AbortSignal): Promise<boolean> {
     await this.#disk?.poll();
-    if (this.#disk?.reason === undefined || this.#isStopping()) return false;
+    if (this.#disk?.reason === undefined || signal.aborted) return false;
     this.#report(`${name} ${describeExit(exit)}; it is started again when the disk has room`);
-    await this.#disk.room(this.#stopping.signal);
+    await this.#disk.room(signal);
     return true;
   }
 
-  /** Reports that a process ended, and waits until it may be started again. */
+  /** Reports that a process ended, and waits until it may be started again, or `signal` aborts. */
   async #pause(
     name: string,
     { logStart }: ManagedProcess,
     exit: Exit,
-    restarts: number,
-    delayMs: number,
+    { restarts, delayMs, signal }: { restarts: Restarts; delayMs: number; signal: AbortSignal },
   ): Promise<void> {
     const words = await lastWords(this.logPath(name), logStart);
     this.#report(
-      `${name} ${describeExit(exit)}; starting it again in ${delayMs / 1_000} s (${restarts} of ${maxRestarts}).` +
+      `${name} ${describeExit(exit)}; starting it again in ${delayMs / 1_000} s (${restarts.count} of ${maxRestarts}).` +
         (words === '' ? '' : ` Its last words: ${words}`),
     );
-    const { signal } = this.#stopping;
     await sleep(delayMs, undefined, { signal }).catch(() => undefined);
   }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -216,6 +216,43 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     });
     void fleet.renew('server', 1_000);
     await stopped;
+    assert(!isRunning(late!.pid!));
+  });
+
+  it('a server that is being started again when the fleet is stopped comes up for the members that end before it', async () => {
+    const place = join(folder, 'server is up');
+    const learner = `
+      const isUp = () => require('node:fs').existsSync(process.env.PLACE) && process.exit(0);
+      process.on('SIGTERM', () => { console.log('asked to end'); setInterval(isUp, 20); });
+      console.log('begun'); setInterval(() => {}, 1e6);`;
+    const command = () =>
+      Promise.resolve({
+        ...{ file: process.execPath, args: ['--eval', learner], env: { PLACE: place } },
+        healthUrl: 'http://127.0.0.1:1',
+      });
+    void fleet.start(member('learner', '', { whenItEnds: 'finishes', stopRank: 0, command }));
+    const learnerSays = async (what: string) => {
+      while (!(await log('learner').catch(() => '')).includes(what)) await sleep(20);
+    };
+    await learnerSays('begun');
+    const launch = () =>
+      new ManagedProcess(
+        { file: process.execPath, args: ['--eval', 'setInterval(() => {}, 1e6)'] },
+        fleet.logPath('server'),
+      );
+    let late: ManagedProcess | undefined;
+    const stopped = new Promise<void>((resolve, reject) => {
+      fleet.adopt('server', launch(), { stopRank: 2, stopGraceMs: 1_000 }, async (signal) => {
+        fleet.stop().then(resolve, reject);
+        await learnerSays('asked to end');
+        signal.throwIfAborted();
+        await writeFile(place, '');
+        return (late = launch());
+      });
+    });
+    void fleet.renew('server', 1_000);
+    await stopped;
+    assert.deepEqual(reports, []);
     assert(!isRunning(late!.pid!));
   });
 
