@@ -38,8 +38,15 @@ const { metafile } = await build({
   platform: 'node',
   target: 'node20.11',
   format: 'esm',
-  // These have native code, look for files beside their own, or (the last) would be refused below.
-  external: ['onnxruntime-node', '@huggingface/transformers', '@opentelemetry/*'],
+  // These have native code, look for files beside their own, or (the last ones) would be refused below. prom-client always
+  // loads @opentelemetry/api, whose many files take longer one by one.
+  external: [
+    'onnxruntime-node',
+    '@huggingface/transformers',
+    '@opentelemetry/resources',
+    '@opentelemetry/sdk-trace-base',
+    '@opentelemetry/exporter-trace-otlp-http',
+  ],
   // Node.js would read all maps at the start; shared/base/stack-lines.ts reads them when an error is shown.
   sourcemap: 'external',
   sourcesContent: false,

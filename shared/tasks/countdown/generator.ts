@@ -2,7 +2,7 @@ import crypto from 'node:crypto';
 import { UserError } from '../../base/errors.js';
 import { createRandom, type Random } from '../../base/random.js';
 import { operators, print, type Expression, type Operator } from './parser.js';
-import { problemKey, problemOf, type Problem } from './problem.js';
+import { combinationOf, problemOf, type Problem } from './problem.js';
 import type { GeneratorSpec } from './spec.js';
 
 /** The parameters of a single draw: the number of numbers, and the ranges of numbers and target. */
@@ -58,9 +58,10 @@ function drawSplits(
   for (let drawsInVain = 0; test.length < spec.testSize || train.length < spec.trainSize;) {
     const drawn = drawProblem(random, spec);
     if (drawn !== undefined) {
-      const key = problemKey(drawn.problem);
+      const combination = combinationOf(drawn.problem.numbers);
+      const key = `${combination}=${drawn.problem.target}`;
       if (!seen.has(key)) {
-        const [split, size] = areHeldOut(drawn.problem.numbers)
+        const [split, size] = isHeldOut(combination)
           ? [test, spec.testSize]
           : [train, spec.trainSize];
         if (split.length < size) {
@@ -90,17 +91,23 @@ function drawSplits(
  * out.
  */
 export function areHeldOut(numbers: readonly number[]): boolean {
-  const combination = numbers.toSorted((a, b) => a - b).join(',');
-  return sha256(combination).readUInt32LE(0) % heldOutOneIn === 0;
+  return isHeldOut(combinationOf(numbers));
 }
 
-/** In one call where Node.js has it (20.12): every process of a run draws all problems, and this is half of the work. */
-const sha256: (text: string) => Buffer =
-  'hash' in crypto
-    ? (text) => crypto.hash('sha256', text, 'buffer')
-    : (text) => crypto.createHash('sha256').update(text).digest();
+function isHeldOut(combination: string): boolean {
+  return sha256(combination).charCodeAt(0) % heldOutOneIn === 0;
+}
 
-const heldOutOneIn = 8;
+/**
+ * The digest as a string of its bytes. In one call and without a buffer where Node.js can (20.12): every process of a run
+ * draws all problems.
+ */
+const sha256: (text: string) => string =
+  'hash' in crypto
+    ? (text) => crypto.hash('sha256', text, 'binary')
+    : (text) => crypto.createHash('sha256').update(text).digest('binary');
+
+const heldOutOneIn = 8; // a power of two, so that the first byte decides
 
 /**
  * One random problem with a solution, which may repeat an earlier one; undefined if this draw failed.

@@ -23,7 +23,12 @@ export function problemOf(numbers: readonly number[], target: number): Problem {
  * training problem may have the key of a held-out problem.
  */
 export function problemKey(problem: Pick<Problem, 'numbers' | 'target'>): string {
-  return `${problem.numbers.toSorted((a, b) => a - b).join(',')}=${problem.target}`;
+  return `${combinationOf(problem.numbers)}=${problem.target}`;
+}
+
+/** The numbers regardless of their order: `3,7,21`. */
+export function combinationOf(numbers: readonly number[]): string {
+  return numbers.toSorted((a, b) => a - b).join(',');
 }
 
 /** An example row of a data file, for error messages. */
