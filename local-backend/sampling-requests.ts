@@ -78,6 +78,11 @@ export function planSample(
       `prompt_logprobs_last_n is ${lastN}: it needs prompt_logprobs, and at most ${prompt.length - 1} of ${prompt.length} tokens have one`,
     );
   }
+  if (params.max_tokens === 0 && request.prompt_logprobs !== true) {
+    throw badRequest(
+      'sampling_params.max_tokens is 0: it needs prompt_logprobs, or send at least 1',
+    );
+  }
   const maxTokens = Math.min(params.max_tokens ?? defaultMaxTokens, maxPositions - prompt.length);
   const topOfSamples = request.num_samples * maxTokens * topSampled;
   if (topOfSamples > maxTopOfSamples) {

@@ -70,7 +70,7 @@ export class SamplingSessions {
     private readonly store: CheckpointStore,
     private readonly futures: FutureStore<OperationResult>,
     /** Returns the sampling thread, started on first use. */
-    private readonly worker: () => WorkerCalls<SamplingCalls>,
+    worker: () => Pick<WorkerCalls<SamplingCalls>, 'call'>,
     trainer: WorkerCalls<TrainingCalls>,
   ) {
     this.#queue = new SamplingQueue(worker, Math.min(mostRows, rowsAtOnce(model.directory.config)));
@@ -207,7 +207,7 @@ export class SamplingSessions {
     const resendKey = request.seq_id === undefined ? undefined : digestOf(request);
     const sent = resendKey === undefined ? undefined : this.futures.idOf(resendKey);
     if (sent !== undefined) return sent;
-    if (this.#queue.depth + this.#scoring.depth + this.worker().depth >= maxWaiting) {
+    if (this.#queue.depth + this.#scoring.depth >= maxWaiting) {
       const detail = `${maxWaiting} sampling requests are waiting; try again later`;
       throw new ApiError(429, detail, { 'retry-after': '1' });
     }

@@ -9,7 +9,7 @@ import {
   JoinSamplingSessionRequest,
   SampleRequest,
 } from '../shared/tinker/sampling-api.js';
-import { promptLogprobs } from '../shared/tinker/capability-probe.js';
+import { promptLogprobs, scoresAlone } from '../shared/tinker/capability-probe.js';
 import { type BodyBounds, jsonReply, readJson, readPage, type Route } from './http-api.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { ServedModel } from './served-model.js';
@@ -38,7 +38,7 @@ export function sessionRoutes(
             {
               model_name: model.name,
               max_context_length: model.directory.config.maxPositions,
-              capabilities: ['training', 'sampling', promptLogprobs],
+              capabilities: ['training', 'sampling', promptLogprobs, scoresAlone],
               trainable: true,
               sampleable: true,
             },

@@ -82,6 +82,9 @@ function hasCall(answer: Pick<Answer, 'isOk' | 'status' | 'failure'>): Known {
 /** The capability by which the local backend spares itself that question, which loads its model for sampling. */
 export const promptLogprobs = 'prompt_logprobs';
 
+/** The capability by which it says that `max_tokens` may be 0 where only a prompt is scored: sampling needs another thread and the model once more. */
+export const scoresAlone = 'scores_alone';
+
 /**
  * Whether a server gives the logprobs of a prompt, asked by two tokens and one sampled token of the base model.
  *

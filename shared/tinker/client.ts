@@ -15,6 +15,7 @@ import {
   probeCalls,
   probePromptLogprobs,
   promptLogprobs,
+  scoresAlone,
   type Known,
   type OfferedCalls,
 } from './capability-probe.js';
@@ -80,6 +81,7 @@ export class TinkerClient implements AsyncDisposable {
       const dialect = {
         chunks,
         pollsTogether,
+        drawsNone: models.some(({ capabilities }) => capabilities?.includes(scoresAlone) === true),
         cancelsSamples: true,
         isJsonOnly: false,
         carriers: new Map(),

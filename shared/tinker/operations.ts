@@ -30,6 +30,8 @@ export interface Dialect {
   readonly chunks: ChunkLimits;
   /** Whether one poll answers for all samples of a client. */
   readonly pollsTogether: boolean;
+  /** Whether it scores a prompt without drawing a token; others must draw at least one. */
+  readonly drawsNone: boolean;
   /** Becomes false once the server turns out to have no way to cancel a sample. */
   cancelsSamples: boolean;
   /** Becomes true once the server refuses protobuf, as servers older than SDK 0.25 do. */

@@ -36,7 +36,7 @@ export class Sampler {
     readonly samplingSessionId: string,
     private readonly http: TinkerHttp,
     private readonly clientSignal: AbortSignal,
-    private readonly dialect: Pick<Dialect, 'pollsTogether' | 'cancelsSamples'>,
+    private readonly dialect: Pick<Dialect, 'pollsTogether' | 'drawsNone' | 'cancelsSamples'>,
   ) {
     // Several processes share a session, and a server may treat a repeated id as a copy of the same request, so
     // each client counts from a random start. Two that draw the same clone see, and ignore, each other's results.
@@ -100,7 +100,7 @@ export class Sampler {
     const options = {
       prompt: tokens,
       numSamples: 1,
-      maxTokens: 1,
+      maxTokens: this.dialect.drawsNone ? 0 : 1,
       temperature,
       scoresPrompt: true,
     };

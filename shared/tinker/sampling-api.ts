@@ -38,7 +38,7 @@ export const SampleRequest = closed({
     chunks: TextChunks,
   }),
   sampling_params: closed({
-    max_tokens: optional(z.int().positive()),
+    max_tokens: optional(z.int().nonnegative()), // 0, to score a prompt alone, at the local backend only
     seed: optional(wideInteger),
     stop: optional(z.union([StopText, z.array(StopText).max(256), z.array(z.int()).max(256)])),
     temperature: z.number().nonnegative().default(1),

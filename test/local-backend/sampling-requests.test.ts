@@ -103,6 +103,11 @@ describe('a sampling request', () => {
     assert.throws(() => plan({}, longer, { prompt_logprobs: true }), /has 65 tokens; .* takes 64/);
   });
 
+  it('a sampling request may ask for no token where it asks for the logprobs of its prompt', () => {
+    assert.equal(plan({ max_tokens: 0 }, [3], { prompt_logprobs: true }).job.maxTokens, 0);
+    assert.throws(() => plan({ max_tokens: 0 }), /max_tokens is 0: it needs prompt_logprobs/);
+  });
+
   it('a sampling request is refused when it uses an unsupported feature', () => {
     assert.throws(() => plan({}, [3], { num_samples: 1_000_000 }), /num_samples/);
   });

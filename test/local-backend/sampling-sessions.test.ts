@@ -24,7 +24,7 @@ setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
 /** Sampling sessions of a model of this size, whose threads only record what they are asked for. */
-function open(intermediateSize: number) {
+function open(intermediateSize: number, startSampler?: () => never) {
   const config = parseModelConfig(qwen3ConfigText({ ...tinySizes, intermediateSize }), 'config');
   const model = { name: 'base', directory: unreadDirectory(config) };
   const calls = { sampled: [] as number[], scored: [] as number[] }; // rollouts, tokens
@@ -40,14 +40,15 @@ function open(intermediateSize: number) {
     );
   };
   const thread = (own: (input: never) => unknown): unknown => ({
-    ...{ depth: 0, call: (_name: string, input: never) => own(input) },
+    call: (_name: string, input: never) => own(input),
   });
   const sampler = thread(sample) as WorkerCalls<SamplingCalls>;
   const trainer = thread(score) as WorkerCalls<TrainingCalls>;
   const futures = new FutureStore<OperationResult>();
   const store = {} as unknown as CheckpointStore; // the base model is in none
   const clients = new Sessions();
-  const sessions = new SamplingSessions(model, clients, store, futures, () => sampler, trainer);
+  const start = startSampler ?? (() => sampler);
+  const sessions = new SamplingSessions(model, clients, store, futures, start, trainer);
   const session = clients.create();
   const { id } = sessions.open(session, { checkpoint: undefined, isInflight: false });
   const request = (wanted: Partial<z.input<typeof SampleRequest>>) =>
@@ -99,6 +100,14 @@ describe('the sampling sessions of the local backend', () => {
 
   it('the thread that trains scores prompts, since it has the weights', async () => {
     assert.deepEqual(await callsFor(24, { prompt_logprobs: true }), { sampled: [1], scored: [2] });
+  });
+
+  it('the thread that samples is not even started for scores alone', async () => {
+    const { sessions, futures, calls, request } = open(24, () => assert.fail('it is started'));
+    const alone = { prompt_logprobs: true, sampling_params: { max_tokens: 0 } };
+    const outcome = await futures.wait(sessions.sample(request(alone)), 60_000, never);
+    assert(outcome?.isOk);
+    assert.deepEqual(calls, { sampled: [], scored: [2] });
   });
 
   it('a sample that is done is kept without its request', async () => {

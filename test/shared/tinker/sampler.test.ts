@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { scoresAlone } from '../../../shared/tinker/capability-probe.js';
 import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { BadAnswer, RunLost, StillPending } from '../../../shared/tinker/errors.js';
 import type { TinkerClient } from '../../../shared/tinker/client.js';
@@ -166,6 +167,26 @@ describe('a sampler', () => {
       { tokens: Int32Array.of(1, 2), logprobs: Float32Array.of(-0.5, NaN), stopReason: 'length' },
     ]);
   });
+
+  for (const [name, capabilities, tokens] of [
+    ['a server that can', ['sampling', scoresAlone], 0],
+    ['another server, which has to draw one', ['sampling'], 1],
+  ] as const) {
+    it(`a sampler asks for ${tokens} tokens beside scores of ${name}`, async () => {
+      await using server = await ScriptedServer.start();
+      server.script('GET get_server_capabilities', {
+        json: { supported_models: [{ model_name: 'base', capabilities }] },
+      });
+      server.script('POST asample', accepted);
+      const sequences = [{ stop_reason: 'length', tokens: [], logprobs: [] }];
+      server.script('POST retrieve_future', { json: { sequences, prompt_logprobs: [null, -2] } });
+      const { client } = await connectTo(server);
+      await using _closed = client;
+      await client.sampler('shared').logprobs(Int32Array.of(3, 4));
+      const { sampling_params } = server.sent('asample')[0]!.json;
+      assert.equal((sampling_params as { max_tokens: number }).max_tokens, tokens);
+    });
+  }
 
   it('a sampler refuses fewer sequences than it requested', async () => {
     await using server = await ScriptedServer.start();
