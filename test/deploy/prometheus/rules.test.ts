@@ -93,7 +93,7 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
       assert(typeof programs !== 'string');
       const { code, output } = await runCommand(programs.promtool, words, {
         cwd: packageRoot,
-        timeoutMs: 60_000,
+        timeoutMs: 240_000, // a minute was too short beside twenty other processes
       });
       assert.equal(code, 0, output);
     });
