@@ -82,7 +82,7 @@ function hasCall(answer: Pick<Answer, 'isOk' | 'status' | 'failure'>): Known {
 /** The capability by which the local backend spares itself that question, which loads its model for sampling. */
 export const promptLogprobs = 'prompt_logprobs';
 
-/** The capability by which it says that `max_tokens` may be 0 where only a prompt is scored: sampling needs another thread and the model once more. */
+/** The capability of scoring a prompt with `max_tokens` 0: to sample, it would start a thread that has the model too. */
 export const scoresAlone = 'scores_alone';
 
 /**
