@@ -2,9 +2,15 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { UserError } from '../../shared/base/errors.js';
 import type { RunConfigStore } from '../../shared/run/run-config-store.js';
-import { bestState, type Checkpoint, type SavedState } from '../../shared/wire/ledger.js';
+import {
+  bestState,
+  type Checkpoint,
+  type SavedState,
+  withComparableScores,
+} from '../../shared/wire/ledger.js';
 import { objectOf, type PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
 
 /** A version of a run's policy, and where its weights are. */
 export interface FoundVersion {
@@ -88,8 +94,10 @@ function hasWeights(checkpoint: Checkpoint | undefined, version: number): checkp
 
 /** The version of the saved state with the best evaluation, which a run always keeps. */
 async function bestVersion(store: Store, signal: AbortSignal): Promise<number> {
-  const best = bestState((await store.ledger.read())?.states ?? []);
+  const states = (await store.ledger.read())?.states ?? [];
   const history = await readSteps(store, signal);
+  // Older learners listed scores over any number of problems.
+  const best = bestState(withComparableScores(states, history.problems));
   const version = best === undefined ? undefined : history.versionOf(best.step);
   if (version !== undefined) return version;
   throw new UserError(
@@ -125,23 +133,35 @@ async function readConfig({ run, config }: Store): Promise<RunConfig> {
   return found;
 }
 
-/** The version that each step made, without the steps that were undone by a crash before another was trained. */
+/**
+ * The version that each step made, without the steps that were undone by a crash before another was trained, and the
+ * number of held-out problems that each was evaluated on.
+ */
 async function readSteps({ events }: Store, signal: AbortSignal) {
   const versions: [step: number, version: number][] = [[0, 0]]; // both rising
   const madeBy = new Map<number, number>(); // step by version, also of undone steps
+  const evals: EvalResult[] = [];
   for await (const event of events.past(signal)) {
+    if (event.kind === 'eval') evals.push(event.result);
     if (event.kind !== 'step') continue;
     const { step, version } = event;
     while (versions.at(-1)![0] >= step) versions.pop();
     versions.push([step, version]);
     madeBy.set(version, step);
   }
-  return {
-    versionOf: (step: number): number | undefined => versions.find(([made]) => made === step)?.[1],
-    /** Restored weights are published as a new version, whose step is the last one made before it. */
-    stepOf: (version: number): number =>
-      madeBy.get(version) ?? versions.findLast(([, made]) => made <= version)?.[0] ?? 0,
-  };
+  const versionOf = (step: number): number | undefined =>
+    versions.find(([made]) => made === step)?.[1];
+  /** Restored weights are published as a new version, whose step is the last one made before it. */
+  const stepOf = (version: number): number =>
+    madeBy.get(version) ?? versions.findLast(([, made]) => made <= version)?.[0] ?? 0;
+  const problems = new Map<number, number>(); // by step, in order of evaluation
+  for (const result of evals) {
+    const step = stepOf(result.version);
+    if (madeBy.has(result.version) && versionOf(step) !== result.version) continue; // undone
+    problems.delete(step);
+    problems.set(step, result.problems);
+  }
+  return { versionOf, stepOf, problems };
 }
 
 function noSuchVersion(

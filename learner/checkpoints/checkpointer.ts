@@ -6,12 +6,13 @@ import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import { stateName } from '../../shared/wire/checkpoint-names.js';
-import type {
-  Checkpoint,
-  CurriculumState,
-  SavedState,
-  TicketKey,
-  Usage,
+import {
+  type Checkpoint,
+  type CurriculumState,
+  type SavedState,
+  type TicketKey,
+  type Usage,
+  withComparableScores,
 } from '../../shared/wire/ledger.js';
 import type { TicketTableState } from '../tickets/ticket-table.js';
 import { markHandled } from '../../shared/base/task-scope.js';
@@ -86,6 +87,7 @@ export class Checkpointer {
   #states: SavedState[]; // that the backend has, oldest first
   readonly #discarded = new Set<string>(); // paths of states to delete
   readonly #scores: Map<number, number>; // of evaluated steps, whether their states are saved or not
+  readonly #problems = new Map<number, number>(); // of the evaluation of each step, in order of evaluation
   #underEvaluation: () => readonly number[] = () => [];
   #written: Checkpoint | undefined; // the newest of this session
   #writtenStep: number;
@@ -110,9 +112,15 @@ export class Checkpointer {
     return this.#writtenStep;
   }
 
-  /** Adds the evaluation scores of steps of earlier sessions. */
-  remember(scores: Iterable<readonly [step: number, score: number]>): void {
-    for (const [step, score] of scores) this.#scores.set(step, score);
+  /** Adds the evaluation scores of steps of earlier sessions, in order of evaluation. */
+  remember(scores: Iterable<readonly [step: number, score: number, problems: number]>): void {
+    for (const [step, score, problems] of scores) this.#setScore(step, score, problems);
+  }
+
+  #setScore(step: number, score: number, problems: number): void {
+    this.#scores.set(step, score);
+    this.#problems.delete(step); // so that it becomes the newest
+    this.#problems.set(step, problems);
   }
 
   /** Keeps the states of steps under evaluation. @param steps returns those steps. */
@@ -124,10 +132,11 @@ export class Checkpointer {
    * Records the evaluation score of a step, so that the best state is kept; the state may be saved only later. If the
    * ledger already lists the state, this rewrites the newest checkpoint at once, because no further one may follow.
    *
+   * @param problems held-out problems that the score is over.
    * @returns once the ledger has the score, or at once if the next checkpoint will include it.
    */
-  scored(step: number, score: number): Promise<void> {
-    this.#scores.set(step, score);
+  scored(step: number, score: number, problems: number): Promise<void> {
+    this.#setScore(step, score, problems);
     return this.#oneAtATime(async () => {
       const isListed = this.#states.some((state) => state.step === step);
       if (!isListed || this.#written === undefined) return; // the next checkpoint includes it
@@ -197,7 +206,7 @@ export class Checkpointer {
       ...checkpoint,
       ...(usage !== undefined && { usage }),
       ticketKey,
-      states: this.#scoredStates,
+      states: withComparableScores(this.#scoredStates, this.#problems),
     });
     this.#written = checkpoint;
   }
@@ -207,7 +216,7 @@ export class Checkpointer {
     const { keepEverySteps, checkpoints } = this.#options;
     const rules = { keepEverySteps, underEvaluation: this.#underEvaluation() };
     await this.#dropDiscarded();
-    for (const { path } of statesToDelete(this.#scoredStates, rules)) {
+    for (const { path } of statesToDelete(this.#scoredStates, rules, this.#problems)) {
       // While the disk is full the copy may be older, and after a power failure it may be the newest checkpoint left.
       if (path === checkpoints.stateOnDisk) continue;
       if (!(await this.#delete(path))) continue;

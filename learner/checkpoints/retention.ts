@@ -32,18 +32,26 @@ const newestKept = 2;
 
 /**
  * Returns the saved states that can be deleted. Kept are the newest two, those of every `keepEverySteps`
- * steps, the one with the best evaluation score (the newer of equals), and those under evaluation.
+ * steps, the one with the best evaluation score (the newer of equals), and those under evaluation. If
+ * evaluations were over different numbers of problems, the best of each is kept, as their scores do not compare.
  *
  * @param states in the order in which they were saved.
+ * @param problems held-out problems of the evaluation of each step, if known.
  */
 export function statesToDelete(
   states: readonly SavedState[],
   { keepEverySteps, underEvaluation }: RetentionRules,
+  problems: ReadonlyMap<number, number> = new Map(),
 ): SavedState[] {
-  const best = bestState(states);
+  const measures = new Set(states.map(({ step }) => problems.get(step)));
+  const best = new Set(
+    [...measures].map((measure) =>
+      bestState(states.filter(({ step }) => problems.get(step) === measure)),
+    ),
+  );
   return states
     .slice(0, -newestKept)
-    .filter((state) => state !== best && !underEvaluation.includes(state.step))
+    .filter((state) => !best.has(state) && !underEvaluation.includes(state.step))
     .filter(({ step }) => keepEverySteps === 0 || step % keepEverySteps !== 0);
 }
 

@@ -9,6 +9,7 @@ export interface History {
   readonly steps: readonly StepEvent[]; // one a step, rising
   readonly evals: readonly EvalEvent[]; // of these weights and those before, in order of creation
   readonly undoneVersions: ReadonlySet<number>; // of steps that a crash rolled back
+  readonly restoredVersions: ReadonlySet<number>; // of weights that a resume published again
   readonly newest: StepEvent | undefined; // step, also one that the restored weights lack
 }
 
@@ -27,6 +28,7 @@ export async function readHistory(
   const seen = new AbortController();
   const steps = new Map<number, StepEvent>();
   const made = new Set<number>(); // versions, by steps
+  const restoredVersions = new Set<number>();
   const evals: EvalEvent[] = [];
   let newest: StepEvent | undefined;
   for await (const event of events.read(seen.signal)) {
@@ -38,7 +40,10 @@ export async function readHistory(
     else if (event.kind === 'checkpoint') {
       // A number whose step was undone before its weights were published is given again, to restored weights.
       for (const { from } of event.checkpoint.rewinds ?? []) made.delete(from);
-    } else if (event.kind === 'version' && event.version === announced) break;
+    } else if (event.kind === 'version') {
+      if (event.version === announced) break;
+      if (!made.has(event.version)) restoredVersions.add(event.version);
+    }
   }
   seen.abort();
   const kept = [...steps.values()].filter(({ step }) => step <= until);
@@ -48,6 +53,7 @@ export async function readHistory(
     steps: kept.sort((a, b) => a.step - b.step),
     evals: evals.filter(({ result }) => !undoneVersions.has(result.version)),
     undoneVersions,
+    restoredVersions,
     newest,
   };
 }
@@ -69,14 +75,22 @@ export function firstEvaluation(
 /**
  * The scores that evaluations in earlier sessions gave to the steps of the restored weights.
  *
- * @returns pairs of step and score. A version that a crash rolled back has none, even if its step was trained again.
+ * @returns step, score and the number of held-out problems of each, in order of evaluation. A version that a crash
+ *   rolled back has none, even if its step was trained again.
  */
-export function pastScores({ steps, evals }: Pick<History, 'steps' | 'evals'>): [number, number][] {
+export function pastScores({
+  steps,
+  evals,
+  restoredVersions,
+}: Pick<History, 'steps' | 'evals' | 'restoredVersions'>): [number, number, number][] {
   const stepOf = new Map(steps.map(({ step, version }) => [version, step]));
+  for (const restored of restoredVersions) {
+    stepOf.set(restored, steps.findLast(({ version }) => version < restored)?.step ?? 0);
+  }
   stepOf.set(0, 0); // a run starts with version 0 at step 0
-  return evals.flatMap(({ result: { version, sampled } }): [number, number][] => {
+  return evals.flatMap(({ result: { version, sampled, problems } }) => {
     const step = stepOf.get(version);
-    return step === undefined ? [] : [[step, sampled]];
+    return step === undefined ? [] : [[step, sampled, problems] as [number, number, number]];
   });
 }
 

@@ -61,7 +61,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     isQuarantined: (actor) => audit.isQuarantined(actor),
     past,
     version,
-    onResult: (result) => checkpointer.scored(stepOf(result.version), result.sampled),
+    onResult: ({ version: measured, sampled, problems }) =>
+      checkpointer.scored(stepOf(measured), sampled, problems),
     signal: AbortSignal.any([stop, scope.signal]),
   });
   checkpointer.keepStatesOf(() => evaluations.pinnedVersions.map(stepOf));
@@ -232,7 +233,7 @@ async function openPast(
   return {
     ...rest,
     first: firstEvaluation({ steps, evals: rest.evals }, step),
-    scores: pastScores({ steps, evals: rest.evals }),
+    scores: pastScores({ steps, ...rest }),
     metricsFile: await Journal.open(runDir, metricsJournal, steps, (trained) => trained <= step, {
       log,
       signal: AbortSignal.any([stop, scope.signal]),

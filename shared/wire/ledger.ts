@@ -39,7 +39,7 @@ export type SavedState = z.infer<typeof SavedState>;
 /**
  * The state with the best evaluation score, the newer of equals; undefined if none has been evaluated.
  *
- * @param states in the order in which they were saved.
+ * @param states in the order in which they were saved, with scores over the same problems.
  */
 export function bestState(states: readonly SavedState[]): SavedState | undefined {
   return states.reduce<SavedState | undefined>(
@@ -47,6 +47,25 @@ export function bestState(states: readonly SavedState[]): SavedState | undefined
       state.score !== undefined && state.score >= (best?.score ?? 0) ? state : best,
     undefined,
   );
+}
+
+/**
+ * The states with only the scores that can be compared: those over as many problems as the newest evaluation of any of
+ * them. `--eval-problems` may change at a resume, and a score over few problems may be the highest by chance.
+ *
+ * @param problems held-out problems of the evaluation of each step, in order of evaluation. Scores of other steps stay.
+ */
+export function withComparableScores(
+  states: readonly SavedState[],
+  problems: ReadonlyMap<number, number>,
+): SavedState[] {
+  const scored = new Set(states.flatMap(({ step, score }) => (score === undefined ? [] : step)));
+  const newest = [...problems].findLast(([step]) => scored.has(step))?.[1];
+  return states.map((state) => {
+    if ((problems.get(state.step) ?? newest) === newest) return state;
+    const { score: _overOthers, ...rest } = state;
+    return rest;
+  });
 }
 
 /** A crash that raised the version numbers: the weights of version `to` were published again as `from`. */

@@ -9,8 +9,10 @@ import type { Checkpoint, SavedState } from '../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
-import { checkpoint, runConfig } from '../../support/messages.js';
+import { checkpoint, evalResult, runConfig } from '../../support/messages.js';
 import { never } from '../../support/waiting.js';
+
+type Evaluated = [version: number, problems: number];
 
 /** A store that keeps versions 8 and 9, whose steps 1 … 9 made versions 1 … 9. */
 function store(
@@ -19,6 +21,7 @@ function store(
     versions?: number[];
     states?: Checkpoint['states'];
     again?: [step: number, version: number][]; // trained again after a crash
+    evals?: Evaluated[];
     saved?: Partial<Checkpoint>;
     fetchAdapter?: (manifest: PolicyManifest) => Promise<Uint8Array>;
   } = {},
@@ -42,6 +45,9 @@ function store(
     const first = Array.from({ length: 9 }, (_, i): [number, number] => [i + 1, i + 1]);
     for (const [step, version] of [...first, ...(over.again ?? [])]) {
       yield await Promise.resolve({ v: 1, at: step, kind: 'step', step, version, metrics: {} });
+    }
+    for (const [version, problems] of over.evals ?? []) {
+      yield { v: 1, at: 10, kind: 'eval', result: evalResult({ version, problems }) };
     }
   }
   const newest = () => versions.at(-1);
@@ -174,6 +180,23 @@ describe('the version to be evaluated', () => {
       findVersion(store(), 'best', saved, never),
       /no saved version of run r has been evaluated; ask for --version latest$/,
     );
+  });
+
+  it('the best version is the best among those evaluated on as many problems as the newest, in older ledgers too', async () => {
+    const path = (step: number) => `tinker://run/weights/state-00000${step}`;
+    const states = [
+      { step: 1, path: path(1), score: 0.9 },
+      { step: 2, path: path(2), score: 0.5 },
+      { step: 3, path: path(3), score: 0.6 },
+      { step: 4, path: path(4), score: 0.4 },
+    ];
+    const best = async (evals: Evaluated[]) =>
+      (await findVersion(store({ states, evals }), 'best', noStates, never)).step;
+    const evals: Evaluated[] = [[1, 64], ...[2, 3, 4].map((step): Evaluated => [step, 1_024])];
+    assert.equal(await best(evals), 3);
+    assert.equal(await best([...evals, [7, 64]]), 3); // its state is not saved
+    assert.equal(await best([...evals, [4, 64]]), 1); // evaluated again
+    assert.equal(await best([]), 1);
   });
 
   it('the version to be evaluated does not exist before the first is published', async () => {

@@ -174,7 +174,7 @@ describe('the checkpointer', () => {
     for (let step = 5; step <= 60; step++) {
       const consumed = { step, version: step, progress: 0, table, rewinds: [], messages: [] };
       await checkpointer.save(step).write(consumed);
-      await checkpointer.scored(step, step === 17 ? 0.5 : 0.1);
+      await checkpointer.scored(step, step === 17 ? 0.5 : 0.1, 64);
     }
     const states = ledger.at(-1)!.states!;
     const left = states.filter(({ path }) => !happened.includes(`delete ${path}`));
@@ -195,7 +195,7 @@ describe('the state of the best evaluation', () => {
     await save(1);
     await save(2);
     const before = ledger.at(-1)!;
-    await checkpointer.scored(2, 0.7);
+    await checkpointer.scored(2, 0.7, 64);
     assert.deepEqual(scores(ledger.at(-1)!), [
       [1, undefined],
       [2, 0.7],
@@ -210,14 +210,14 @@ describe('the state of the best evaluation', () => {
       .save(1)
       .write({ step: 1, version: 1, progress: 0, table, rewinds: [], usage, messages: [] });
     meter.evaluated(20, 7);
-    await checkpointer.scored(1, 0.7);
+    await checkpointer.scored(1, 0.7, 64);
     const { evaluated, evaluatedPrompts } = ledger.at(-1)!.usage!.meter;
     assert.deepEqual([evaluated, evaluatedPrompts], [20, 7]);
   });
 
   it('a score that is known before its checkpoint is written is listed with the state', async () => {
     const { ledger, save, checkpointer } = bench(deleting);
-    await checkpointer.scored(1, 0.7);
+    await checkpointer.scored(1, 0.7, 64);
     assert.equal(ledger.length, 0);
     for (const step of [1, 2, 3, 4]) await save(step);
     assert.deepEqual(scores(ledger.at(-1)!)[0], [1, 0.7]);
@@ -231,10 +231,10 @@ describe('the state of the best evaluation', () => {
     let underEvaluation = [1];
     checkpointer.keepStatesOf(() => underEvaluation);
     for (const step of [1, 2, 3, 4]) await save(step);
-    await checkpointer.scored(3, 0.5);
+    await checkpointer.scored(3, 0.5, 64);
     assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 4]);
     underEvaluation = [];
-    await checkpointer.scored(1, 0.4);
+    await checkpointer.scored(1, 0.4, 64);
     await save(5);
     assert.deepEqual(listed(ledger.at(-1)!), [3, 4, 5]);
   });
@@ -244,17 +244,75 @@ describe('the state of the best evaluation', () => {
     const former = [10, 20, 30].map((step) => ({ step, path: path(step) }));
     const { ledger, save, checkpointer } = bench(deleting, former);
     checkpointer.remember([
-      [10, 0.8],
-      [20, 0.3],
+      [10, 0.8, 64],
+      [20, 0.3, 64],
     ]);
     for (const step of [40, 50, 60]) {
       await save(step);
-      await checkpointer.scored(step, 0.5);
+      await checkpointer.scored(step, 0.5, 64);
     }
     assert.deepEqual(scores(ledger.at(-1)!), [
       [10, 0.8],
       [50, 0.5],
       [60, 0.5],
+    ]);
+  });
+});
+
+describe('the best states of evaluations over different numbers of problems', () => {
+  const deleting = () => Promise.resolve();
+  const scores = ({ states }: Checkpoint) => states!.map(({ step, score }) => [step, score]);
+
+  it('a score over few problems hides no score over many: the best state of each number is kept', async () => {
+    const { ledger, save, checkpointer } = bench(deleting);
+    await save(1);
+    await checkpointer.scored(1, 0.6, 1_024);
+    for (const step of [2, 3, 4, 5, 6]) {
+      await save(step);
+      await checkpointer.scored(step, step === 3 ? 0.7 : 0.5, 64);
+    }
+    assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 5, 6]);
+  });
+
+  it('the ledger lists only scores over as many problems as the newest evaluation of a saved state', async () => {
+    const { ledger, save, checkpointer } = bench(deleting);
+    await save(1);
+    await checkpointer.scored(1, 0.9, 64);
+    await save(2);
+    await checkpointer.scored(2, 0.6, 1_024);
+    assert.deepEqual(scores(ledger.at(-1)!), [
+      [1, undefined],
+      [2, 0.6],
+    ]);
+    await checkpointer.scored(7, 0.9, 64); // its state is not saved, so there is nothing to choose
+    await save(3);
+    assert.deepEqual(scores(ledger.at(-1)!), [
+      [1, undefined],
+      [2, 0.6],
+      [3, undefined],
+    ]);
+    await checkpointer.scored(1, 0.5, 1_024); // evaluated again
+    assert.deepEqual(scores(ledger.at(-1)!).slice(0, 2), [
+      [1, 0.5],
+      [2, 0.6],
+    ]);
+  });
+
+  it('the best state over other problems stays in a new session, which reads its score from the events', async () => {
+    const path = (step: number) => `tinker://former/weights/${step}`;
+    const former = [10, 20, 30].map((step) => ({ step, path: path(step) }));
+    const { ledger, save, checkpointer } = bench(deleting, former);
+    checkpointer.remember([
+      [10, 0.8, 1_024],
+      [20, 0.9, 64],
+    ]);
+    for (const step of [40, 50, 60]) await save(step);
+    assert.deepEqual(scores(ledger.at(-1)!), [
+      [10, undefined],
+      [20, 0.9],
+      [40, undefined], // listed until it is deleted
+      [50, undefined],
+      [60, undefined],
     ]);
   });
 });

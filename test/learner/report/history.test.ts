@@ -43,6 +43,7 @@ describe('the history of a run', () => {
     // Version 4 is that of step 1, published again.
     assert.deepEqual(history.evals, [evaluated(0), evaluated(4), evaluated(5)]);
     assert.deepEqual([...history.undoneVersions], [2, 3, 6]);
+    assert.deepEqual([...history.restoredVersions], [0, 4]);
   });
 
   it('the history keeps the evaluation of restored weights that got the number of an undone step', async () => {
@@ -63,6 +64,7 @@ describe('the history of a run', () => {
     const history = await readHistory({ read } as never, 4, 2);
     assert.deepEqual(history.evals, [evaluated(3)]);
     assert.deepEqual([...history.undoneVersions], []);
+    assert.deepEqual([...history.restoredVersions], [0, 3]);
   });
 
   it('the first evaluation is that of the weights which the run began with', () => {
