@@ -99,6 +99,7 @@ interface SessionState {
   readonly ticketsSoFar: number; // published by earlier sessions, of either split
   readonly ids: TicketIds; // of the run's tickets
   readonly scope: TaskScope; // of the session
+  readonly hasEnded: boolean; // whether an earlier session ended the run with the restored weights
 }
 
 /**
@@ -117,7 +118,7 @@ function expectedLastStep(
 export function makeParts(
   options: SessionOptions,
   opened: OpenedRun,
-  { checkpoints, ticketsSoFar, ids, scope }: SessionState,
+  { checkpoints, ticketsSoFar, ids, scope, hasEnded }: SessionState,
 ): SessionParts {
   const { settings, config, dataset, broker, client, clock, log } = options;
   const { run, step, version, table, rewinds } = opened;
@@ -252,7 +253,7 @@ export function makeParts(
     },
     () => clock.seconds - secondsBefore,
   );
-  learningRates.checkStart(log);
+  learningRates.checkStart(log, hasEnded);
   return {
     changes,
     idle,

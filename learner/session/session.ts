@@ -42,6 +42,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const { opened, base, parts, queues } = await openSession(options);
   const { step, version } = opened;
   const { admission, publisher, checkpointer, unacked, account, audit, certificates } = parts;
+  const { learningRates } = parts;
   const past = await openPast(options, version, step, admission.limiter);
   checkpointer.remember(past.scores);
   let { totals } = past;
@@ -130,6 +131,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
 
   /** Trains until the run is complete, its time is up or the learner is stopped. */
   async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence' | 'noSignalStreak'>> {
+    if (learningRates.isSpent) {
+      return { reason: settings.maxMinutes === undefined ? 'max_steps' : 'max_minutes' };
+    }
     using time = clock.start();
     {
       // The exchange ends before the reason below is determined.
@@ -150,11 +154,14 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const before = scope.track(Promise.resolve(first));
   const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
   const after = ending.reason === 'diverged' ? undefined : await evaluate();
-  // All steps are trained, but a stop ended the last evaluation: the next learner measures what this one could not.
+  // Nothing is left to train, but a stop ended the last evaluation: the next learner measures what this one could not.
   const isUnmeasured = stop.aborted && settings.evalProblems > 0 && after === undefined;
+  const isTrained =
+    ending.reason === 'max_steps' ||
+    (ending.reason === 'max_minutes' && learningRates.leavesNothing(training.position.step));
   return {
     ...ending,
-    ...(ending.reason === 'max_steps' && isUnmeasured && { reason: 'stopped' as const }),
+    ...(isTrained && isUnmeasured && { reason: 'stopped' as const }),
     totals,
     before: await before,
     after,
@@ -187,7 +194,9 @@ async function openSession(options: SessionOptions) {
   const unkeyed = opened.table?.nextOrder ?? 0; // tickets that may have been issued without a key
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();
-  const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope });
+  const end = (await broker.events.newest('end'))?.summary;
+  const hasEnded = end?.['steps'] === opened.step && end['reason'] !== 'stopped';
+  const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope, hasEnded });
   const { publisher, audit, certificates } = parts;
 
   // A run has a checkpoint before its first ticket, so that there is always one to restore.

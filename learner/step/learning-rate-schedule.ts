@@ -21,16 +21,23 @@ export class LearningRateSchedule {
 
   /**
    * Checks what is left of the schedule for this session. A run whose schedule has ended continues at its final
-   * learning rate, which is logged.
+   * learning rate, which is logged. If that is 0, the session may only do what the one before it left undone.
    *
-   * @throws {UserError} if that rate is 0 and the session has steps to train.
+   * @param hasEnded whether an earlier session ended the run with the restored weights, and was neither stopped nor killed.
+   * @throws {UserError} if it has, that rate is 0 and the session has steps to train.
    */
-  checkStart(log: Pick<Logger, 'warn'>): void {
+  checkStart(log: Pick<Logger, 'warn'>, hasEnded: boolean): void {
     const { adam, schedule, run } = this.config;
-    const { progressBefore, stepBefore, maxSteps, maxSeconds } = this.runProgress;
-    const hasSteps = stepBefore < maxSteps && maxSeconds > 0;
-    if (schedule.kind === 'constant' || progressBefore < 1 || !hasSteps) return;
-    if (schedule.finalShare === 0) {
+    const { progressBefore, stepBefore } = this.runProgress;
+    if (schedule.kind === 'constant' || progressBefore < 1 || !this.#hasSteps) return;
+    if (this.isSpent && !hasEnded) {
+      log.warn(
+        { step: stepBefore },
+        'the schedule of the run has ended at a learning rate of 0: no further step is trained',
+      );
+      return;
+    }
+    if (this.isSpent) {
       throw new UserError(
         `run ${run} has reached the end of its --schedule ${schedule.kind}, and its --final-rate-share 0 leaves no learning ` +
           `rate for further steps; start a new run from its weights, with --from ${run}`,
@@ -41,6 +48,22 @@ export class LearningRateSchedule {
       { learningRate: rate },
       'the schedule of the run has ended: it continues at its final learning rate',
     );
+  }
+
+  /** Whether the session must not train the steps that its limits leave, since the schedule has ended at 0. */
+  get isSpent(): boolean {
+    return this.#hasSteps && this.leavesNothing(this.runProgress.stepBefore);
+  }
+
+  /** Whether the learning rate is 0 for all further steps. @param step steps that the run has trained. */
+  leavesNothing(step: number): boolean {
+    const { kind, finalShare } = this.config.schedule;
+    return kind !== 'constant' && finalShare === 0 && this.progress(step) >= 1;
+  }
+
+  get #hasSteps(): boolean {
+    const { stepBefore, maxSteps, maxSeconds } = this.runProgress;
+    return stepBefore < maxSteps && maxSeconds > 0;
   }
 
   /** @param step steps that the run has trained. @returns 0 to 1. */

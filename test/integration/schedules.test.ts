@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { Summary } from '../../cli/up/summary.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
 import { gate } from '../support/waiting.js';
@@ -96,5 +97,46 @@ describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () 
       const done = (3 + i) / 8;
       assert(Math.abs(rate - 0.01 * (1 - 0.8 * done)) < 1e-12, `${i}: ${rate}`);
     });
+  });
+});
+
+describe('a run whose learning rate ends at 0', { timeout: 240_000 }, () => {
+  it('a learner that is killed in its last evaluation is followed by one that makes it and trains nothing', async () => {
+    await using ground = await TrainingGround.prepare('ends-at-0');
+    const settings = {
+      ...{ schedule: 'linear', 'final-rate-share': 0, 'checkpoint-every-steps': 1 },
+      ...{ 'eval-problems': 3, 'eval-samples': 1, 'eval-every-versions': 0 },
+    };
+    const killed = ground.learner({ ...settings, 'max-steps': 2 });
+    ground.actor('trains', '--splits=train');
+    const evaluates = ground.actor('evaluates', '--splits=eval');
+    await ground.startScoring();
+    await killed.says(({ msg }) => msg === 'evaluated'); // version 0
+    await evaluates.stop('SIGTERM');
+    await killed.says(({ msg, version }) => msg === 'evaluating' && version !== 0);
+    await killed.stop('SIGKILL');
+    assert.equal((await ground.broker.ledger.read())?.progress, 1);
+
+    // A limit in minutes is one of each process, so that there is time left for steps.
+    const byTime = { ...settings, 'max-minutes': 3 };
+    const stopped = ground.learner(byTime);
+    await stopped.says(({ msg, version }) => msg === 'evaluating' && version !== 0);
+    assert.equal(await stopped.stop('SIGTERM'), 0, stopped.errors + stopped.tail);
+    assert.equal(Summary.parse(await ground.summary())['reason'], 'stopped');
+
+    ground.actor('returns', '--splits=eval');
+    const last = ground.learner(byTime);
+    assert.equal(await last.exitCode(), 0, last.errors + last.tail);
+    const summary = Summary.parse(await ground.summary());
+    assert.deepEqual([summary['reason'], summary.steps], ['max_minutes', 2]);
+    assert.notEqual(summary.eval?.after, null);
+    assert.deepEqual(
+      (await ground.metrics()).map(({ step }) => step),
+      [1, 2],
+    );
+
+    const further = ground.learner(byTime);
+    assert.equal(await further.exitCode(), 2, further.tail);
+    assert.match(further.errors, /--final-rate-share 0 leaves no learning rate for further steps/);
   });
 });
