@@ -15,7 +15,7 @@ export interface ActorReport {
   readonly seenSecondsAgo: number;
 }
 
-/** @param at when the lease and the policy were read, in ms since the epoch. */
+/** @param at when the lease and the policy were read, in ms since the epoch, by the clock that `lastSeenAt` is from. */
 export function actorReport(
   lease: ActorLease,
   policy: PolicyManifest | undefined,
@@ -64,6 +64,6 @@ export function engineReports(leases: readonly ActorLease[], at: number): Engine
 }
 
 /** Whether the actor has renewed its lease lately. */
-function isLive({ lastSeenAt }: ActorLease, at: number): boolean {
+export function isLive({ lastSeenAt }: ActorLease, at: number): boolean {
   return at - lastSeenAt <= actorLivenessMs;
 }

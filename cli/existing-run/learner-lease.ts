@@ -1,3 +1,4 @@
+import type { ActorLease } from '../../shared/wire/actor-lease.js';
 import { expiryOf, type LeaderLease } from '../../shared/wire/ledger.js';
 
 /** Long enough for a learner to renew this lease, as a rule: it does so six times before the lease expires. At most 30 seconds. */
@@ -16,21 +17,48 @@ export function hasLearner(leader: LeaderLease | undefined, at: number): boolean
 }
 
 /**
- * Gives a lease the time at which this process has seen it renewed, since the clock of the learner may differ from
- * ours. Only the lease that is there at the first look has the learner's time, or ours if that is in the future.
+ * Gives a lease the time at which this process has seen it renewed, since the clock of its holder may differ from
+ * ours. Only the lease that is there at the first look has its holder's time, or ours if that is in the future.
  */
-export class LeaseClock {
-  #renewedAt: number | undefined; // by the learner's clock
+class RenewalClock {
+  #renewedAt: number | undefined; // by the clock of the holder
   #seenAt = 0; // by ours
   #hasLooked = false;
 
   /** @param at ms since the epoch, when the lease was read. */
-  seen(lease: LeaderLease | undefined, at: number): LeaderLease | undefined {
-    if (lease?.renewedAt !== this.#renewedAt) {
-      this.#renewedAt = lease?.renewedAt;
-      this.#seenAt = this.#hasLooked ? at : Math.min(at, lease?.renewedAt ?? at);
+  seenAt(renewedAt: number | undefined, at: number): number {
+    if (renewedAt !== this.#renewedAt) {
+      this.#renewedAt = renewedAt;
+      this.#seenAt = this.#hasLooked ? at : Math.min(at, renewedAt ?? at);
     }
     this.#hasLooked = true;
-    return lease && { ...lease, renewedAt: this.#seenAt };
+    return this.#seenAt;
+  }
+}
+
+/** The lease of the learner, by our clock. */
+export class LeaseClock {
+  readonly #clock = new RenewalClock();
+
+  /** @param at ms since the epoch, when the lease was read. */
+  seen(lease: LeaderLease | undefined, at: number): LeaderLease | undefined {
+    const renewedAt = this.#clock.seenAt(lease?.renewedAt, at);
+    return lease && { ...lease, renewedAt };
+  }
+}
+
+/** The leases of actors, by our clock. */
+export class ActorLeaseClock {
+  readonly #clocks = new Map<string, RenewalClock>();
+
+  /** When each lease was renewed, by actor. @param at ms since the epoch, when they were read. */
+  seenAt(leases: readonly ActorLease[], at: number): ReadonlyMap<string, number> {
+    return new Map(
+      leases.map(({ actor, lastSeenAt }) => {
+        const clock = this.#clocks.get(actor) ?? new RenewalClock();
+        this.#clocks.set(actor, clock);
+        return [actor, clock.seenAt(lastSeenAt, at)];
+      }),
+    );
   }
 }

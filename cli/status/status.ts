@@ -5,10 +5,17 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { number } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
+import { actorRenewalMs } from '../../shared/wire/actor-lease.js';
 import { printableJson } from '../../shared/base/printable.js';
 import { findRun, runningStore, whichRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
-import { hasLearner, LeaseClock, usualRenewalMs } from '../existing-run/learner-lease.js';
+import { isLive } from '../existing-run/actor-report.js';
+import {
+  ActorLeaseClock,
+  hasLearner,
+  LeaseClock,
+  usualRenewalMs,
+} from '../existing-run/learner-lease.js';
 import { readRunState } from '../existing-run/run-state.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/stop-signals.js';
@@ -78,19 +85,25 @@ export async function status(argv: readonly string[], env: Environment): Promise
     };
     const pause = () => sleep(1_000 * (config.everySeconds ?? 2), undefined, { signal });
     const leases = new LeaseClock();
+    const actorLeases = new ActorLeaseClock();
     const look = async (broker: Broker, isStopped: boolean) => {
       for (let isFirst = true; ; isFirst = false) {
         const read = await readRunState(broker, signal);
-        const state = { ...read, leader: leases.seen(read.leader, read.at) };
-        if (
-          isFirst &&
-          !isStopped &&
-          state.leader !== undefined &&
-          !hasLearner(state.leader, state.at)
-        ) {
+        const seenAt = actorLeases.seenAt(read.actors, read.at);
+        const actors = read.actors.map((lease) => ({
+          ...lease,
+          lastSeenAt: seenAt.get(lease.actor)!,
+        }));
+        const state = { ...read, leader: leases.seen(read.leader, read.at), actors };
+        if (isFirst && !isStopped && state.leader !== undefined) {
           // A lease that looks old may be that of a machine whose clock is behind ours.
-          await sleep(usualRenewalMs(state.leader), undefined, { signal });
-          continue;
+          const isSilent = !hasLearner(state.leader, state.at);
+          const areSilent = actors.length > 0 && !actors.some((lease) => isLive(lease, state.at));
+          const patience = isSilent ? usualRenewalMs(state.leader) : 2 * actorRenewalMs;
+          if (isSilent || areSilent) {
+            await sleep(patience, undefined, { signal });
+            continue;
+          }
         }
         const report = reportOf(state, isStopped);
         show(report, config, process.stdout);

@@ -1,7 +1,7 @@
 import { Gauge } from 'prom-client';
 import { decode, WireError } from '../wire/codec.js';
 import { ScoredGroup } from '../wire/scored-group.js';
-import { askFor, type Link, streamState } from './link.js';
+import { askFor, type Link } from './link.js';
 import { MessageHeaders } from './message-headers.js';
 import type { Source } from './names.js';
 import type { ObjectBucket } from './object-bucket.js';
@@ -38,13 +38,18 @@ export async function readBacklog(link: Link): Promise<Backlog> {
   return { streams, consumers };
 }
 
-const nothing = { messages: 0, first_ts: '', last_seq: 0 };
+const nothing = { messages: 0, first_ts: '', last_ts: '', last_seq: 0 };
 
 async function readStream(link: Link, stream: string): Promise<StreamBacklog> {
-  const { messages, first_ts, last_seq: published } = (await streamState(link, stream)) ?? nothing;
+  const info = await askFor(link, `read the state of stream ${stream}`, () =>
+    link.jsm.streams.info(stream),
+  );
+  const { messages, first_ts, last_ts, last_seq: published } = info?.state ?? nothing;
   if (messages === 0) return { messages: 0, oldestAgeSeconds: 0, published };
-  // The timestamp is from the server's clock, which may differ from ours.
-  const oldestAgeSeconds = Math.max(0, (Date.now() - Date.parse(first_ts)) / 1_000);
+  // Both times are from the server's clock, which may differ from ours. Only nats-server before 2.10 does not say what
+  // time it is; then it is at least that of the newest message.
+  const now = info?.ts === undefined ? Date.now() : Date.parse(info.ts);
+  const oldestAgeSeconds = (Math.max(now, Date.parse(last_ts)) - Date.parse(first_ts)) / 1_000;
   return { messages, oldestAgeSeconds, published };
 }
 

@@ -71,7 +71,7 @@ export function flowOf(
     version: last.manifest?.version,
     versionsPerMinute: rate(60 * versions, seconds),
     actors: actorsNow(snapshots),
-    engines: engineReports(last.leases, last.at),
+    engines: engineReports(byOurClock(last), last.at),
   };
 }
 
@@ -84,7 +84,8 @@ function rate(count: number, seconds: number): number | undefined {
 export interface Snapshot {
   readonly at: number; // ms since the epoch
   readonly backlog: Backlog;
-  readonly leases: readonly ActorLease[];
+  readonly leases: readonly ActorLease[]; // with the times of the actors' clocks
+  readonly seenAt: ReadonlyMap<string, number>; // when each lease was renewed, by our clock, which may differ
   readonly manifest: PolicyManifest | undefined;
   readonly leader: LeaderLease | undefined;
 }
@@ -103,16 +104,22 @@ const forgottenAfterSeconds = 120;
 
 /** @param snapshots rising in time; speeds are between an actor's first lease in them and its last. */
 function actorsNow(snapshots: readonly Snapshot[]): ActorNow[] {
-  const { at, leases, manifest } = snapshots.at(-1)!;
+  const newest = snapshots.at(-1)!;
+  const { at, leases, manifest } = newest;
+  const ours = byOurClock(newest);
   return leases
-    .map((lease) => {
+    .map((lease, i) => {
       const first = snapshots
         .flatMap((snapshot) => snapshot.leases)
         .find((other) => other.actor === lease.actor && isSameProcess(other, lease));
-      return { ...actorReport(lease, manifest, at), ...speed(first ?? lease, lease) };
+      return { ...actorReport(ours[i]!, manifest, at), ...speed(first ?? lease, lease) };
     })
     .filter(({ seenSecondsAgo }) => seenSecondsAgo < forgottenAfterSeconds)
     .sort((a, b) => a.actor.localeCompare(b.actor, 'en', { numeric: true }));
+}
+
+function byOurClock({ leases, seenAt }: Snapshot): ActorLease[] {
+  return leases.map((lease) => ({ ...lease, lastSeenAt: seenAt.get(lease.actor)! }));
 }
 
 /** Whether both leases are of one process: its counters only rise until it restarts. */

@@ -5,7 +5,7 @@ import { lazily } from '../../../shared/base/remembered.js';
 import type { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
-import { hasLearner, LeaseClock } from '../../existing-run/learner-lease.js';
+import { ActorLeaseClock, hasLearner, LeaseClock } from '../../existing-run/learner-lease.js';
 import { flowOf, flowWindowMs, type Snapshot } from './flow.js';
 import { EventHistory } from './history.js';
 import type { RunView } from './run-view.js';
@@ -34,6 +34,7 @@ export class LiveRun {
   readonly #options: LiveRunOptions;
   readonly #history = new EventHistory();
   readonly #leases = new LeaseClock();
+  readonly #actorLeases = new ActorLeaseClock();
   #snapshots: Snapshot[] = [];
   #polling: Promise<void> | undefined;
   #config: RunConfig | undefined;
@@ -126,6 +127,7 @@ export class LiveRun {
       this.#snapshots = this.#snapshots.filter((snapshot) => at - snapshot.at <= flowWindowMs);
       this.#snapshots.push({
         ...{ at, backlog, leases, manifest },
+        seenAt: this.#actorLeases.seenAt(leases, at),
         leader: this.#leases.seen(leader, at),
       });
       if (at - this.#sampledAt >= samplesEveryMs) await this.#sample(at);

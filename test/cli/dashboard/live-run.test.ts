@@ -4,11 +4,12 @@ import { describe, it } from 'node:test';
 import { LiveRun } from '../../../cli/dashboard/run/live-run.js';
 import { silentLogger } from '../../../cli/processes/file-logger.js';
 import type { Broker } from '../../../shared/broker/broker.js';
+import type { ActorLease } from '../../../shared/wire/actor-lease.js';
 import type { LeaderLease } from '../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
 import { runConfig } from '../../support/messages.js';
-import { snapshot } from '../../support/run-view.js';
+import { leaseAfter, snapshot } from '../../support/run-view.js';
 
 const { backlog, manifest } = snapshot(3);
 
@@ -80,4 +81,50 @@ describe('the page of a run whose NATS answers', () => {
     assert.equal(await after(end, leader, leader), 'over');
     assert.equal(await after(end, leader, step), 'stopped');
   });
+});
+
+describe('the page on a machine whose clock differs from those of the actors', () => {
+  /** The actors and engines on the page after each of some looks, with what the server has at each. */
+  async function looks(...answers: readonly (readonly ActorLease[])[]) {
+    let leases: readonly ActorLease[] = [];
+    const broker = {
+      run: 'r',
+      isConnected: true,
+      backlog: () => Promise.resolve(backlog),
+      actors: { list: () => Promise.resolve(leases) },
+      policy: { current: () => Promise.resolve(manifest) },
+      ledger: { leader: () => Promise.resolve(renewed(1)) },
+      newestScored: () => Promise.resolve(undefined),
+    };
+    const run = new LiveRun({
+      broker: broker as unknown as Broker,
+      configs: { get: () => Promise.resolve(runConfig()) },
+      findDecode: () => Promise.resolve(undefined),
+      log: silentLogger(),
+    });
+    const seen = [];
+    for (const answer of answers) {
+      leases = answer;
+      seen.push((await run.now()).flow!);
+    }
+    return seen;
+  }
+  const engines = [{ url: 'http://gpu-0:8000', adapters: 2, slots: 6 }];
+  const hour = 3_600;
+
+  for (const [where, by] of [
+    ['ahead', -hour],
+    ['behind', hour],
+  ] as const) {
+    it(`the page shows an actor that renews its lease as live if the clock of the page is an hour ${where}`, async () => {
+      const now = Date.now() / 1_000 + by; // by the clock of the actor
+      const at = (seconds: number) =>
+        leaseAfter(40 + seconds, { engines, lastSeenAt: 1_000 * (now + seconds) });
+      const [, flow] = await looks([at(0)], [at(2)]);
+      const [actor] = flow!.actors;
+      assert.deepEqual([actor?.isLive, actor?.groups, actor?.groupsPerSecond], [true, 84, 2]);
+      assert(actor!.seenSecondsAgo < 10);
+      assert.equal(flow!.engines.length, 1);
+    });
+  }
 });
