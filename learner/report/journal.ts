@@ -7,6 +7,7 @@ import {
   writeWhenRoom,
   type RoomWait,
 } from '../../shared/service/telemetry/disk-room.js';
+import { isShortened } from '../../shared/wire/shorter-event.js';
 import type { EvalEvent, StepEvent } from './history.js';
 
 /**
@@ -50,16 +51,21 @@ export class Journal<Event> {
     const names = events.map((event) => nameOf(kind.entryOf(event), kind.key));
     const keys = new Set(names.map(({ key }) => key));
     const ids = new Set(names.map(({ id }) => id));
+    const shortened = new Set(
+      names.filter((_, i) => kind.isShortened?.(events[i]!)).map(({ id }) => id),
+    );
+    const whole = new Map<string, Line>(); // of shortened events, by id
     const onlyHere: Line[] = [];
     const undone: Line[] = [];
     for await (const line of linesOf(path, kind.key)) {
       if (!keys.has(line.key) && isKept(line.key)) onlyHere.push(line);
       else if (!ids.has(line.id)) undone.push(line);
+      else if (shortened.has(line.id)) whole.set(line.id, line);
     }
     const file = await writeWhenRoom(kind.name, wait, async () => {
       await mkdir(runDir, { recursive: true });
       if (undone.length > 0) await addUndone(join(runDir, undoneName(kind.name)), undone, kind.key);
-      return replace(path, merged(kind, events, onlyHere));
+      return replace(path, merged(kind, events, onlyHere, whole));
     });
     return new Journal(path, kind, { file, bytes: (await stat(path)).size, wait });
   }
@@ -99,6 +105,8 @@ interface JournalKind<Event> {
   readonly entryOf: (event: Event) => object;
   /** The entry's field that identifies it; it rises along the file. */
   readonly key: string;
+  /** Whether the event lacks something that the line written with it has. */
+  readonly isShortened?: (event: Event) => boolean; // absent: never
 }
 
 interface Line {
@@ -136,13 +144,17 @@ function nameIn(text: string, key: string): Pick<Line, 'key' | 'id'> | undefined
   }
 }
 
-/** The lines of the events and those that only the file has, in the order of their keys. */
+/** The lines of the events and those that only the file has, or has in full, in the order of their keys. */
 function* merged<Event>(
   kind: JournalKind<Event>,
   events: readonly Event[],
   onlyHere: readonly Line[],
+  whole: ReadonlyMap<string, Line>,
 ): Generator<string> {
-  const made = events.map((event) => ({ event, ...nameOf(kind.entryOf(event), kind.key) }));
+  const made = events.map((event) => {
+    const name = nameOf(kind.entryOf(event), kind.key);
+    return whole.get(name.id) ?? { event, ...name };
+  });
   // A line is made when it is written: all of them may be longer than a string can be.
   for (const each of [...made, ...onlyHere].sort((a, b) => a.key - b.key)) {
     yield 'text' in each ? each.text : lineOf(kind, each.event);
@@ -200,6 +212,7 @@ function identityOf({ ino, birthtimeMs }: { ino: number; birthtimeMs: number }):
 export const metricsJournal: JournalKind<StepEvent> = {
   name: 'metrics.jsonl',
   key: 'step',
+  isShortened,
   entryOf: ({ step, version, at, metrics }) => ({
     step,
     version,
@@ -212,5 +225,6 @@ export const metricsJournal: JournalKind<StepEvent> = {
 export const evalsJournal: JournalKind<EvalEvent> = {
   name: 'evals.jsonl',
   key: 'version',
+  isShortened,
   entryOf: ({ at, result }) => ({ time: new Date(at).toISOString(), ...result }),
 };

@@ -2,8 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { errorText } from '../base/errors.js';
 import { decode, encode } from '../wire/codec.js';
 import { type EventOf, RunEvent } from '../wire/run-event.js';
+import { shorterEvents } from '../wire/shorter-event.js';
 import { classify } from './failures.js';
-import { askFor, type Link } from './link.js';
+import { askFor, largestBody, type Link } from './link.js';
 import { type BodyStores, publish } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
@@ -62,7 +63,7 @@ export class EventLog {
     const after = this.#newest!;
     const subject = this.#link.names.subjects.event(event.kind);
     // A random id only deduplicates retries: a resumed run may legitimately repeat a step.
-    const outgoing = { subject, data: encode(RunEvent, event), msgId: randomUUID(), after };
+    const outgoing = { subject, data: this.#encoded(event), msgId: randomUUID(), after };
     try {
       const { seq } = await publish(this.#link, this.#stores, outgoing, this.#link.signal);
       this.#newest = seq;
@@ -74,6 +75,24 @@ export class EventLog {
       this.#newest = after + 1;
       return true;
     }
+  }
+
+  /** The event as one message, shortened if it is larger than the server takes: readers get no body from elsewhere. */
+  #encoded(event: RunEvent): Uint8Array {
+    const whole = encode(RunEvent, event);
+    let data = whole;
+    for (const shorter of shorterEvents(event)) {
+      if (data.byteLength <= largestBody(this.#link)) break;
+      data = encode(RunEvent, shorter);
+    }
+    if (data !== whole) {
+      const [bytes, kept] = [whole.byteLength, data.byteLength];
+      this.#link.log.warn(
+        { kind: event.kind, bytes, kept },
+        'event shortened: it is too large for a message',
+      );
+    }
+    return data;
   }
 
   /** Returns the message id at a sequence number. */

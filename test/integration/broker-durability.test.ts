@@ -14,7 +14,7 @@ import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn } from '../support/broker.js';
 import { silent } from '../support/log.js';
-import { rolloutGroup, runConfig, scoredGroup, ticket } from '../support/messages.js';
+import { evalResult, rolloutGroup, runConfig, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { takeTicketsThroughRestart } from '../support/server-restart.js';
 import { gate, until } from '../support/waiting.js';
@@ -260,6 +260,21 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     assert.deepEqual(received[0], large);
     stopping.abort();
     await consuming;
+  });
+
+  it('a large event is stored without what makes it large, and says so', async () => {
+    const answers = { correct: Array(8_000).fill(1), total: Array(8_000).fill(1) };
+    const result = evalResult({ version: 7, answers: { sampled: answers, greedy: answers } });
+    await broker.events.emit({ v: 1, at: 0, kind: 'eval', result });
+    const none = { correct: [], total: [] };
+    const shorter = { ...result, answers: { sampled: none, greedy: none } };
+    assert.deepEqual((await broker.events.newest('eval'))?.result, shorter);
+
+    const metrics = Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`m/${i}`, i]));
+    await broker.events.emit({ v: 1, at: 0, kind: 'step', step: 1, version: 1, metrics });
+    const step = await broker.events.newest('step');
+    assert.deepEqual([step?.metrics['m/0'], step?.metrics['metrics_left_out']], [0, 1_000]);
+    assert.equal(await bodies(), 0);
   });
 
   it('a large message that is published twice keeps one body', async () => {

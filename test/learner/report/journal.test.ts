@@ -38,6 +38,19 @@ describe('metricsJournal', () => {
     ]);
   });
 
+  it('metrics.jsonl keeps the whole line of a step whose event was too large for a message', async () => {
+    const before = await open([], 0);
+    for (const step of [1, 2]) await before.append(event(step));
+    const shortened = (step: number) => ({ ...event(step), metrics: { metrics_left_out: 1 } });
+    await open([shortened(1), event(2), shortened(3)], 3);
+    const time = (step: number) => `1970-01-01T00:00:00.00${step}Z`;
+    assert.deepEqual(await lines('metrics.jsonl'), [
+      { step: 1, version: 1, time: time(1), reward: 0.1 },
+      { step: 2, version: 2, time: time(2), reward: 0.2 },
+      { step: 3, version: 3, time: time(3), metrics_left_out: 1 },
+    ]);
+  });
+
   it('metrics.jsonl keeps steps whose events are lost', async () => {
     const before = await open([], 0);
     for (const step of [1, 2, 3, 4]) await before.append(event(step));
