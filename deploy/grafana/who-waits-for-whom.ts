@@ -6,6 +6,14 @@ const [scored, other] = ['consumer="scored.train"', 'consumer!="scored.train"'];
 /** Each pod may have an engine of its own at the same local address, so the address alone names none. */
 const byEngine = 'run, instance, engine';
 
+/** So many engines are drawn by themselves: a run may have hundreds. */
+const shown = 5;
+
+const requests = `max by (${byEngine}, state) (${ofRun('rl_actor_engine_requests')})`;
+const cache = `max by (${byEngine}) (${ofRun('rl_actor_engine_kv_cache_usage')})`;
+const slots = `sum by (${byEngine}) (${ofRun('rl_actor_engine_slots')})`;
+const versions = `sum by (${byEngine}) (${ofRun('rl_actor_engine_versions')})`;
+
 export const whoWaitsForWhom: Question = {
   uid: 'offbeat-waiting',
   title: 'Offbeat: who waits for whom?',
@@ -52,42 +60,48 @@ export const whoWaitsForWhom: Question = {
     {
       title: 'Sequences at the engines',
       description:
-        'Sequences that vLLM or SGLang decodes, and those that wait for room in its batch. A queue that stays means more ' +
-        'groups in flight than the engine can use.',
+        'Sequences that vLLM or SGLang decodes, and those that wait for room in its batch: at the five engines that have most ' +
+        'of each, and the median of all. A queue that stays means more groups in flight than the engine can use.',
       unit: 'short',
       queries: [
         {
-          promql: `max by (${byEngine}, state) (${ofRun('rl_actor_engine_requests')}) or vector(0)`,
+          promql: `topk by (run, state) (${shown}, ${requests}) or vector(0)`,
           legend: '{{instance}} {{engine}} {{state}}',
+        },
+        {
+          promql: `quantile by (run, state) (0.5, ${requests}) or vector(0)`,
+          legend: 'median {{state}}',
         },
       ],
     },
     {
       title: 'Cache of the engines',
       description:
-        'Share of the cache of keys and values in use. Near 1 the engine preempts sequences, and reads them again later.',
+        'Share of the cache of keys and values in use, at the five engines that use most, and the median of all. Near 1 the ' +
+        'engine preempts sequences, and reads them again later.',
       unit: 'percentunit',
       queries: [
         {
-          promql: `max by (${byEngine}) (${ofRun('rl_actor_engine_kv_cache_usage')}) or vector(0)`,
+          promql: `topk by (run) (${shown}, ${cache}) or vector(0)`,
           legend: '{{instance}} {{engine}}',
         },
+        { promql: `quantile by (run) (0.5, ${cache}) or vector(0)`, legend: 'median' },
       ],
     },
     {
       title: 'Adapter slots of the engines',
       description:
-        'Policy versions that the actors may sample with at each server, and the slots for them. Where all are taken, ' +
-        'the next version waits until an older one is no longer used: start the server with more (vLLM: --max-loras).',
-      unit: 'none',
+        'Share of the slots whose policy version actors may sample with, at the five servers with the most taken, and the median ' +
+        'of all. At 1 the next version waits until an older one is no longer used: start the server with more (vLLM: --max-loras).',
+      unit: 'percentunit',
       queries: [
         {
-          promql: `sum by (${byEngine}) (${ofRun('rl_actor_engine_versions')}) or vector(0)`,
-          legend: '{{instance}} {{engine}} versions',
+          promql: `topk by (run) (${shown}, ${versions} / ${slots}) or vector(0)`,
+          legend: '{{instance}} {{engine}}',
         },
         {
-          promql: `sum by (${byEngine}) (${ofRun('rl_actor_engine_slots')}) or vector(0)`,
-          legend: '{{instance}} {{engine}} slots',
+          promql: `quantile by (run) (0.5, ${versions} / ${slots}) or vector(0)`,
+          legend: 'median',
         },
       ],
     },

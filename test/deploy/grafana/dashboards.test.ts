@@ -82,6 +82,15 @@ describe('the dashboards', async () => {
     );
   });
 
+  it('dashboards draw a few lines of what each process or engine reports, however many there are', () => {
+    const many = targets.filter(({ promql }) => promql.includes('instance'));
+    assert(many.length > 0);
+    assert.deepEqual(
+      many.filter(({ promql }) => !/^(topk|quantile) by /.test(promql)),
+      [],
+    );
+  });
+
   it('dashboards describe every panel, with unique titles and positions', () => {
     assert.deepEqual(
       panels.filter(({ description }) => !/^[A-Z].*\.$/.test(description)),
