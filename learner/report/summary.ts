@@ -104,8 +104,13 @@ export async function writeSummary(
   );
 }
 
-/** Exact-solve rates before and after: at the training temperature, and of the most probable answer. */
-function evals(before: EvalResult | undefined, after: EvalResult | undefined) {
+/**
+ * Exact-solve rates before and after: at the training temperature, and of the most probable answer. Those before are left
+ * out if `--eval-problems` has changed since: as a change they would mislead.
+ */
+function evals(first: EvalResult | undefined, after: EvalResult | undefined) {
+  const isComparable = after === undefined || first?.problems === after.problems;
+  const before = isComparable ? first : undefined;
   const measured = after ?? before;
   if (measured === undefined) return null;
   const rates = (result: EvalResult | undefined) =>

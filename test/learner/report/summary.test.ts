@@ -48,6 +48,23 @@ describe('the summary', () => {
     gpuSeconds: { sampler: 0, trainer: 0, reward: 0 },
   };
 
+  it('the summary compares the solve rates before and after only over as many problems', () => {
+    const groups = { issued: 0, trained: 0, skippedZeroVariance: 0, stale: 0, dead: 0 };
+    const evalOf = (before: number, after: number | undefined) => {
+      const summary = summarize({
+        ...{ run: 'r', reason: 'max_steps', version: 2, wallSeconds: 1, bill, totals: noSteps },
+        groups: { ...groups, outstanding: 0 },
+        before: evalResult({ problems: before }),
+        after: after === undefined ? undefined : evalResult({ version: 2, problems: after }),
+      });
+      const { before: first, problems } = summary['eval'] as { before: unknown; problems: number };
+      return [first !== null, problems];
+    };
+    assert.deepEqual(evalOf(64, 64), [true, 64]);
+    assert.deepEqual(evalOf(64, undefined), [true, 64]);
+    assert.deepEqual(evalOf(64, 1_024), [false, 1_024]);
+  });
+
   it('the summary covers the whole run and takes rates over the training time', () => {
     const metrics = { seconds: 2, idle_seconds: 0.5, 'scored/rollouts': 8, 'scored/tokens': 80 };
     const event = { v: 1, at: 0, kind: 'step' } as const;
