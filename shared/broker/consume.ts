@@ -7,6 +7,7 @@ import type { Logger } from '../service/telemetry/logger.js';
 import { decode } from '../wire/codec.js';
 import { type DeathCause, GivenUp } from '../wire/death-cause.js';
 import type { Broker } from './broker.js';
+import { exportDeadLetters } from './dead-letters.js';
 import { type Delivery, Settlement } from './delivery.js';
 import type { Source } from './names.js';
 import { Puller } from './puller.js';
@@ -55,6 +56,7 @@ export async function consume<S extends z.ZodType>(
 ): Promise<void> {
   const { signal, log, stage, concurrency } = options;
   setMaxListeners(0, signal); // one listener per lane is not a leak
+  exportDeadLetters(stage);
   const puller = new Puller(broker.link, source, log, signal, options.ready);
   const isStopping = () => signal.aborted;
   const failures = new Map<string, number>(); // failed tries of unsettled messages

@@ -3,7 +3,7 @@ import type { StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../base/errors.js';
 import { traceHeader } from '../service/telemetry/tracing.js';
-import { DeathCause } from '../wire/death-cause.js';
+import { DeathCause, deathCauses } from '../wire/death-cause.js';
 import { Allowance } from './allowance.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { MessageHeaders } from './message-headers.js';
@@ -14,14 +14,19 @@ import { lastSequence, stored, tail } from './tail.js';
 
 const deadLettered = new Counter({
   name: 'broker_messages_dead_lettered_total',
-  help: 'Messages that could not be processed and were dead-lettered with a reason.',
-  labelNames: ['stage'],
+  help: 'Messages that could not be processed and were dead-lettered with a reason, by its cause.',
+  labelNames: ['stage', 'cause'],
 });
 const notKept = new Counter({
   name: 'broker_dead_letters_not_kept_total',
   help: 'Messages that were given up without a dead letter, because their sender had too many.',
   labelNames: ['stage'],
 });
+
+/** Exports a 0 for each cause, so that an alert can see the first letter of a stage. */
+export function exportDeadLetters(stage: string): void {
+  for (const cause of deathCauses) deadLettered.inc({ stage, cause }, 0);
+}
 
 /**
  * How many messages of one sender a process dead-letters: a burst, then a few an hour. The stream bounds those
@@ -134,7 +139,7 @@ export class DeadLetters {
       return store(this.#beginning(all));
     });
     if (isDuplicate) return;
-    deadLettered.inc({ stage });
+    deadLettered.inc({ stage, cause: cause.kind });
     log.warn({ stage, subject, msgId, reason }, 'message given up');
   }
 

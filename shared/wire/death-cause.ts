@@ -12,6 +12,8 @@ export const DeathCause = z.discriminatedUnion('kind', [
 ]);
 export type DeathCause = z.infer<typeof DeathCause>;
 
+export const deathCauses = DeathCause.options.map(({ shape }) => shape.kind.value);
+
 /** A failure that puts its cause into the dead letter. */
 export class GivenUp extends PermanentError {
   override readonly name: string = 'GivenUp';
