@@ -7,8 +7,10 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { Source } from '../../shared/broker/names.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 const bound = ticketBound(1, 4); // of the learner of a training ground
 const allAtOnce = { 'tickets-ahead': bound };
@@ -47,7 +49,7 @@ async function deaths({ deadLetters }: Broker): Promise<string[]> {
 
 describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
   it('a run revokes a held ticket, continues, and detects a lost ticket issued after it', async () => {
-    await using ground = await TrainingGround.prepare('held');
+    await using ground = await TrainingGround.at(place(), 'held');
     const { broker } = ground;
     const { tickets } = broker.names.streams;
     const learner = ground.learner({ ...allAtOnce, 'max-steps': 4, 'ticket-deadline-seconds': 3 });
@@ -69,7 +71,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
   });
 
   it('an evaluation finishes without held answers', async () => {
-    await using ground = await TrainingGround.prepare('held-eval');
+    await using ground = await TrainingGround.at(place(), 'held-eval');
     const { broker } = ground;
     const learner = ground.learner({
       ...{ 'max-steps': 1, 'eval-problems': 4, 'eval-samples': 2, 'ticket-deadline-seconds': 3 },
@@ -85,7 +87,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
   });
 
   it('a restarted learner revokes held tickets as early as before if training depends on them', async () => {
-    await using ground = await TrainingGround.prepare('held-resumed');
+    await using ground = await TrainingGround.at(place(), 'held-resumed');
     const { broker } = ground;
     const first = ground.learner({
       ...allAtOnce,
@@ -121,7 +123,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
   });
 
   it('a restarted learner reads from the stream which tickets are outstanding', async () => {
-    await using ground = await TrainingGround.prepare('held-again');
+    await using ground = await TrainingGround.at(place(), 'held-again');
     const { broker } = ground;
     const first = ground.learner({ ...allAtOnce, 'max-steps': 4 });
     await until(async () => (await broker.depths()).tickets === bound);

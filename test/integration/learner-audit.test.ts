@@ -5,8 +5,10 @@ import type { RunEvent } from '../../shared/wire/run-event.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import { prepareGround } from '../support/actor-run.js';
 import { runAlteredActor } from '../support/altered-actor.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 /** For every third ticket, the logprobs that an actor at another temperature would claim. */
 function tampered(group: RolloutGroup): RolloutGroup {
@@ -21,7 +23,7 @@ function tampered(group: RolloutGroup): RolloutGroup {
 
 describe('a learner that audits its actors', { timeout: 240_000 }, () => {
   it('the audit quarantines a tampering actor, and others answer its tickets', async () => {
-    await using ground = await TrainingGround.prepare('audited');
+    await using ground = await TrainingGround.at(place(), 'audited');
     const flags = { 'max-steps': 12, 'max-steps-off-policy': 0, 'checkpoint-every-steps': 4 };
     const learner = ground.learner(flags);
     ground.actor('honest');
@@ -63,7 +65,7 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
   });
 
   it('the audit quarantines an actor that samples at a wrong temperature', async () => {
-    await using ground = await TrainingGround.prepare('hot');
+    await using ground = await TrainingGround.at(place(), 'hot');
     const learner = ground.learner({ 'max-steps-off-policy': 0 });
     ground.actor('honest');
     await ground.startScoring();
@@ -83,7 +85,7 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
   });
 
   it('the audit quarantines no actor of an honest fleet', async () => {
-    await using ground = await TrainingGround.prepare('honest');
+    await using ground = await TrainingGround.at(place(), 'honest');
     const learner = ground.learner({ 'max-steps': 12 });
     for (const name of ['actor-0', 'actor-1']) ground.actor(name);
     await ground.startScoring();

@@ -5,15 +5,17 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { runOffbeat } from '../support/offbeat.js';
-import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
+import { samplingApiKey, TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { gate, until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 describe('an evaluation that no actor answers for a while', { timeout: 240_000 }, () => {
   it('an unanswered evaluation does not delay training, keeps its version and reports its lag', async () => {
-    await using ground = await TrainingGround.prepare('patient');
+    await using ground = await TrainingGround.at(place(), 'patient');
     const { policy } = ground.broker;
     // Several tickets for each problem, since a ticket requests at most the 4 answers of a group.
-    const evaluating = { 'eval-problems': 3, 'eval-samples': 18, 'eval-every-versions': 15 };
+    const evaluating = { 'eval-problems': 3, 'eval-samples': 6, 'eval-every-versions': 15 };
     const learner = ground.learner({ 'max-steps': 40, ...evaluating });
     ground.actor('trains', '--splits=train');
     const evaluates = ground.actor('evaluates', '--splits=eval');
@@ -36,7 +38,7 @@ describe('an evaluation that no actor answers for a while', { timeout: 240_000 }
     const [, late, , last] = evals;
     assert(late!.lag >= 15, `lag ${late!.lag}`);
     assert.equal(last!.lag, 0);
-    for (const { answers } of evals) assert.deepEqual(answers.sampled.total, [18, 18, 18]);
+    for (const { answers } of evals) assert.deepEqual(answers.sampled.total, [6, 6, 6]);
     const told = (await ground.metrics()).flatMap((line) => line['eval/version'] ?? []);
     assert.equal(told[0], 0);
   });
@@ -44,7 +46,7 @@ describe('an evaluation that no actor answers for a while', { timeout: 240_000 }
 
 describe('an evaluation on problems of three and of four numbers', { timeout: 240_000 }, () => {
   it('an evaluation reports problems of three and of four numbers separately everywhere', async () => {
-    await using ground = await TrainingGround.prepare('kinds');
+    await using ground = await TrainingGround.at(place(), 'kinds');
     const held = { numbers: '3,4', 'test-size': 12, 'eval-problems': 12, 'eval-samples': 2 };
     const learner = ground.learner({ 'max-steps': 1, ...held });
     const seen = { 3: new Set<string>(), 4: new Set<string>() };
@@ -116,7 +118,7 @@ function assertClose(found: readonly number[], expected: readonly number[]): voi
 
 describe('offbeat eval without the folder of the run', { timeout: 240_000 }, () => {
   it('offbeat eval without a run folder uses the given NATS server and backend', async () => {
-    await using ground = await TrainingGround.prepare('elsewhere');
+    await using ground = await TrainingGround.at(place(), 'elsewhere');
     const learner = ground.learner({ 'max-steps': 2 });
     ground.actor('actor-0');
     await ground.startScoring();

@@ -6,12 +6,14 @@ import { notFinite } from '../../shared/wire/death-cause.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { silent } from '../support/log.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
-import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
+import { samplingApiKey, TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { gate, until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   it('a learner trains by masked decoupled PPO with a KL penalty and reports the effect of each', async () => {
-    await using ground = await TrainingGround.prepare('corrected');
+    await using ground = await TrainingGround.at(place(), 'corrected');
     const learner = ground.learner({
       'max-steps': 6,
       'num-substeps': 2,
@@ -42,7 +44,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   });
 
   it('a learner trains on a server without its loss and without archives, by another loss and by links to files', async () => {
-    await using ground = await TrainingGround.prepare('lesser');
+    await using ground = await TrainingGround.at(place(), 'lesser');
     await using proxy = await RecordingProxy.before(ground.backendUrl, undefined, {
       losses: ['cispo'],
       calls: ['archive', 'copy_weights'],
@@ -70,7 +72,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   });
 
   it('a diverging run is given up and keeps the previous checkpoint', async () => {
-    await using ground = await TrainingGround.prepare('diverged');
+    await using ground = await TrainingGround.at(place(), 'diverged');
     const learner = ground.learner({
       'max-steps': 60,
       'checkpoint-every-steps': 1,
@@ -99,7 +101,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
 
   for (const correction of ['in_loss', 'token_weights']) {
     it(`a run with non-finite logprobs is given up at once (correction ${correction})`, async () => {
-      await using ground = await TrainingGround.prepare('broken');
+      await using ground = await TrainingGround.at(place(), `broken-${correction}`);
       const settings = { correction, loss: correction === 'in_loss' ? 'cispo' : 'ppo' };
       const learner = ground.learner({ 'max-steps': 60, 'learning-rate': 1e30, ...settings });
       ground.actor('actor-0');
@@ -124,7 +126,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     { sampler: 'tinker', settings: { 'publish-adapters': 'asked' }, told: unpublished },
   ]) {
     it(`a run is given up when no answer has finite logprobs (sampler ${sampler})`, async () => {
-      await using ground = await TrainingGround.prepare('speechless');
+      await using ground = await TrainingGround.at(place(), `speechless-${sampler}`);
       const learner = ground.learner({ ...synchronous, ...settings });
       const backend = ['--sampler=tinker', `--backend-url=${ground.backendUrl}`];
       const flags = sampler === 'tinker' ? [...backend, `--api-key=${samplingApiKey}`] : [];
@@ -142,7 +144,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   }
 
   it('a run is not given up because of one fast actor with non-finite logprobs', async () => {
-    await using ground = await TrainingGround.prepare('one-of-two');
+    await using ground = await TrainingGround.at(place(), 'one-of-two');
     const learner = ground.learner({
       'max-steps': 5,
       'max-steps-off-policy': 0,
@@ -180,7 +182,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   });
 
   it('a session does not mistake the dead letters of the previous one for its own', async () => {
-    await using ground = await TrainingGround.prepare('again');
+    await using ground = await TrainingGround.at(place(), 'again');
     const first = ground.learner(synchronous);
     ground.actor('actor-0');
     await ground.startScoring();
@@ -192,7 +194,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   });
 
   it('a run is given up when no group has variance, and reports their reward', async () => {
-    await using ground = await TrainingGround.prepare('hopeless');
+    await using ground = await TrainingGround.at(place(), 'hopeless');
     const learner = ground.learner({
       'max-steps': 3,
       'stop-zero-variance': 12,
@@ -211,7 +213,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   });
 
   it('a run is given up as diverged when its groups lose variance and reward', async () => {
-    await using ground = await TrainingGround.prepare('collapsed');
+    await using ground = await TrainingGround.at(place(), 'collapsed');
     const settings = { 'max-steps': 60, 'stop-zero-variance': 12, 'checkpoint-every-steps': 1 };
     const learner = ground.learner(settings);
     ground.actor('actor-0');

@@ -7,11 +7,13 @@ import { mean } from '../../shared/base/statistics.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RunConfig } from '../../shared/run/run-config.js';
 import { namesOfTheSeed } from '../support/canonical-metrics.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
+
+const place = TrainingPlace.shared();
 
 describe('a learner, an actor and a backend as processes', { timeout: 240_000 }, () => {
   it('learner, actor and backend train to the last step, learn, and account for every ticket', async () => {
-    await using ground = await TrainingGround.prepare('whole');
+    await using ground = await TrainingGround.at(place(), 'whole');
     const learner = ground.learner({
       'max-steps': 12,
       'eval-problems': 6,
@@ -68,7 +70,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
   });
 
   it('a learner replaces dead-lettered tickets, also in synchronous training', async () => {
-    await using ground = await TrainingGround.prepare('doomed');
+    await using ground = await TrainingGround.at(place(), 'doomed');
     const learner = ground.learner({ 'max-steps': 4, 'max-steps-off-policy': 0 });
     ground.actor('actor-0');
     await ground.startScoring({ doomed: [1, 2, 5] });
@@ -80,7 +82,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
   });
 
   it('a learner replaces a ticket whose scored group is unreadable', async () => {
-    await using ground = await TrainingGround.prepare('unreadable');
+    await using ground = await TrainingGround.at(place(), 'unreadable');
     const learner = ground.learner({ 'max-steps': 3 });
     ground.actor('actor-0');
     await ground.startScoring({ lost: [1] });
@@ -95,7 +97,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
   });
 
   it('a run ends at its time limit in the middle of a step', async () => {
-    await using ground = await TrainingGround.prepare('short');
+    await using ground = await TrainingGround.at(place(), 'short');
     const learner = ground.learner({ 'max-minutes': 0.05, 'eval-problems': 2 });
     ground.actor('actor-0');
     await ground.startScoring();

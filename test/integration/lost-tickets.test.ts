@@ -2,14 +2,16 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 const bound = ticketBound(1, 4); // for the learner of a training ground
 
 describe('a run whose queues lose what they had acknowledged', { timeout: 240_000 }, () => {
   it('a learner replaces tickets that are in no queue and waits for none of them', async () => {
-    await using ground = await TrainingGround.prepare('lost');
+    await using ground = await TrainingGround.at(place(), 'lost');
     const { broker } = ground;
     const { streams } = broker.names;
     const keep = async (queue: 'tickets' | 'rollouts', count: number) => {
@@ -33,7 +35,7 @@ describe('a run whose queues lose what they had acknowledged', { timeout: 240_00
   });
 
   it('an evaluation finishes without the tickets that are in no queue', async () => {
-    await using ground = await TrainingGround.prepare('lost-eval');
+    await using ground = await TrainingGround.at(place(), 'lost-eval');
     const { broker } = ground;
     const learner = ground.learner({ 'max-steps': 1, 'eval-problems': 4, 'eval-samples': 2 });
     const asked = 2 * 4; // each problem sampled, then greedily

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
@@ -124,7 +123,7 @@ describe('a NATS server whose storage is used up', limits, () => {
 describe('a run whose checkpoints have no room on the disk', limits, () => {
   it('a run on a full checkpoint disk keeps the previous checkpoint, waits, and continues when there is space', async (t) => {
     await using ground = await TrainingGround.prepare('disk');
-    using disk = SmallDisk.at(join(ground.folder, 'checkpoints'), 4_000_000);
+    using disk = SmallDisk.at(ground.place.checkpoints, 4_000_000);
     if (disk === undefined) {
       t.skip('needs the right to mount a file system');
       return;

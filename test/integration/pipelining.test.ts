@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { RecordingProxy } from '../support/recording-proxy.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { gate, until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 const limits = { timeout: 240_000 };
 /** Backend requests before the first step: the initial state and policy. */
@@ -14,7 +16,7 @@ const isCorrect = (_rollout: unknown, index: number) => index % 2 === 0;
 
 describe('a learner of two minibatches of two groups', limits, () => {
   it('a learner sends each minibatch once its groups have arrived, and the optimizer step after the last', async () => {
-    await using ground = await TrainingGround.prepare('streams');
+    await using ground = await TrainingGround.at(place(), 'streams');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const learner = ground.learner({ 'backend-url': proxy.url, 'max-steps': 1 });
     const rest = gate(); // all but the first two tickets
@@ -38,7 +40,7 @@ describe('a learner of two minibatches of two groups', limits, () => {
   });
 
   it('a learner first requests the logprobs of each minibatch if a correction needs them', async () => {
-    await using ground = await TrainingGround.prepare('scores');
+    await using ground = await TrainingGround.at(place(), 'scores');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const release = proxy.hold('forward');
     const learner = ground.learner({ 'backend-url': proxy.url, 'max-steps': 1, ...decoupled });
@@ -84,9 +86,9 @@ describe('a learner with a slow backend', limits, () => {
     // One for the batch, before its first substep changes the weights.
     [{ ...substeps, ...decoupled }, ['forward', ...substep, ...substep, save]],
   ];
-  for (const [flags, asked] of ways) {
+  for (const [i, [flags, asked]] of ways.entries()) {
     it(`a learner requests two whole steps before the first result, with ${JSON.stringify(flags)}`, async () => {
-      await using ground = await TrainingGround.prepare('pipelined');
+      await using ground = await TrainingGround.at(place(), `pipelined-${i}`);
       await using proxy = await RecordingProxy.before(ground.backendUrl);
       const release = proxy.hold('forward_backward');
       const learner = ground.learner({ 'backend-url': proxy.url, 'max-steps': 2, ...flags });

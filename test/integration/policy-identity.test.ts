@@ -8,8 +8,10 @@ import type { RunEvent } from '../../shared/wire/run-event.js';
 import { publishedAdapter } from '../actor/adapters.js';
 import { runAlteredActor } from '../support/altered-actor.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
-import { startsEven, TrainingGround } from '../support/training-ground.js';
+import { startsEven, TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 type Fault = Omit<Parameters<typeof runAlteredActor>[1], 'name' | 'modelDir' | 'alter'> & {
   readonly alter?: (request: GroupRequest) => GroupRequest;
@@ -22,7 +24,7 @@ const hot: Fault = {
 
 /** A run, and all groups that were sampled in it. */
 async function startRun(name: string, flags: object) {
-  const ground = await TrainingGround.prepare(name);
+  const ground = await TrainingGround.at(place(), name);
   const learner = ground.learner({ 'max-steps': 3, ...flags });
   const groups: RolloutGroup[] = [];
   await ground.startScoring({
@@ -213,7 +215,7 @@ describe(
     });
 
     it('the audit quarantines it by the weights of a checkpoint, if the backend does not sample', async () => {
-      await using ground = await TrainingGround.prepare('trains-only');
+      await using ground = await TrainingGround.at(place(), 'trains-only');
       const lacking = { capabilities: ['sampling', 'prompt_logprobs'], calls: ['asample'] };
       await using proxy = await RecordingProxy.before(ground.backendUrl, undefined, lacking);
       const learner = ground.learner({

@@ -94,7 +94,7 @@ describe('a run whose adapters are elsewhere than in NATS', { timeout: 240_000 }
     assert.equal(await stored(ground), 0);
     const { adapter } = (await ground.broker.policy.current())!;
     assert(adapter!.uri.startsWith(`${ground.backendUrl}/`));
-    const runs = join(ground.folder, 'checkpoints');
+    const runs = ground.place.checkpoints;
     const [run] = (await readdir(runs)).filter((name) => name !== '.lock');
     const kept = await readdir(join(runs, run!, 'external_weights'));
     assert(kept.length <= (await ground.broker.policy.versions()).length, kept.join());

@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { gate } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 /** AdamW settings that differ from every default of ours and of a server. */
 const flags = {
@@ -33,9 +35,9 @@ const schedules: [flags: Record<string, string | number>, rates: number[]][] = [
 const isCorrect = (_rollout: unknown, index: number) => index % 2 === 0;
 
 describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () => {
-  for (const [schedule, rates] of schedules) {
+  for (const [i, [schedule, rates]] of schedules.entries()) {
     it(`optimizer steps reach the backend with the rates of ${JSON.stringify(schedule)}`, async () => {
-      await using ground = await TrainingGround.prepare('schedule');
+      await using ground = await TrainingGround.at(place(), `schedule-${i}`);
       await using proxy = await RecordingProxy.before(ground.backendUrl);
       const learner = ground.learner({
         'backend-url': proxy.url,
@@ -65,7 +67,7 @@ describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () 
   }
 
   it('the schedule continues where a stopped learner left off', async () => {
-    await using ground = await TrainingGround.prepare('resumed');
+    await using ground = await TrainingGround.at(place(), 'resumed');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const settings = {
       'backend-url': proxy.url,

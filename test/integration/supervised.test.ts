@@ -6,7 +6,9 @@ import { Summary } from '../../cli/up/summary.js';
 import { RunConfig } from '../../shared/run/run-config.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
+
+const place = TrainingPlace.shared();
 
 /** 40 examples, 8 a step, so 5 steps an epoch; the settings of rollouts are left out. */
 const onExamples = {
@@ -20,7 +22,7 @@ const onExamples = {
 
 describe('a learner on examples', { timeout: 240_000 }, () => {
   it('a learner trains on every solution once per epoch, without actors, and reports the loss', async () => {
-    await using ground = await TrainingGround.prepare('examples');
+    await using ground = await TrainingGround.at(place(), 'examples');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const learner = ground.learner({ ...onExamples, epochs: 3, 'backend-url': proxy.url });
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
@@ -58,7 +60,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('the loss is the mean over the trained tokens, and prompts have no weight', async () => {
-    await using ground = await TrainingGround.prepare('weights');
+    await using ground = await TrainingGround.at(place(), 'weights');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const chats = join(ground.folder, 'pairs.jsonl');
     const pairs = ['1', '22', '333', '4444'].map((answer) => ({ prompt: '1+2=', answer }));
@@ -80,7 +82,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('a killed learner goes on at its checkpoint with the examples that its weights have not seen', async () => {
-    await using ground = await TrainingGround.prepare('killed-examples');
+    await using ground = await TrainingGround.at(place(), 'killed-examples');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const flags = {
       ...onExamples,
@@ -119,7 +121,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('a learner on examples that is asked to stop saves its finished steps', async () => {
-    await using ground = await TrainingGround.prepare('stopped-examples');
+    await using ground = await TrainingGround.at(place(), 'stopped-examples');
     const flags = { ...onExamples, 'checkpoint-every-steps': 100 };
     const first = ground.learner(flags); // without an end
     await first.says(({ msg, step }) => msg === 'step trained' && step === 3);
@@ -142,7 +144,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('a run that goes on with more epochs trains on every example of the last one', async () => {
-    await using ground = await TrainingGround.prepare('more-epochs');
+    await using ground = await TrainingGround.at(place(), 'more-epochs');
     const flags = { ...onExamples, 'batch-examples': 12 }; // the fourth batch of an epoch is short
     const first = ground.learner({ ...flags, epochs: 1 });
     assert.equal(await first.exitCode(), 0, first.errors + first.tail);
@@ -155,7 +157,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('a problem without a solution is left out and counted, also after a restart', async () => {
-    await using ground = await TrainingGround.prepare('unsolvable');
+    await using ground = await TrainingGround.at(place(), 'unsolvable');
     const path = join(ground.folder, 'rows.jsonl');
     const rows = Array.from({ length: 44 }, (_, i) => ({ nums: [1, 2, i], target: 3 + i }));
     rows[20] = { nums: [1, 1, 1], target: 50 };
@@ -180,7 +182,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('a learner on examples counts its steps, and publishes and evaluates the versions of every Nth step and of its ends', async () => {
-    await using ground = await TrainingGround.prepare('evaluated-examples');
+    await using ground = await TrainingGround.at(place(), 'evaluated-examples');
     const learner = ground.learner({
       ...onExamples,
       ...{ epochs: 1, 'eval-problems': 3, 'eval-samples': 2, 'eval-every-versions': 2 },
@@ -204,7 +206,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('a learner on examples is given up when its weights are no longer finite', async () => {
-    await using ground = await TrainingGround.prepare('broken-examples');
+    await using ground = await TrainingGround.at(place(), 'broken-examples');
     const learner = ground.learner({ ...onExamples, epochs: 4, 'learning-rate': 1e30 });
     assert.equal(await learner.exitCode(), 3, learner.errors + learner.tail);
     assert.match(
@@ -215,7 +217,7 @@ describe('a learner on examples', { timeout: 240_000 }, () => {
   });
 
   it('a run starts from the weights that another has saved, with a new optimizer and at step 0', async () => {
-    await using ground = await TrainingGround.prepare('first');
+    await using ground = await TrainingGround.at(place(), 'first');
     const first = ground.learner({ ...onExamples, epochs: 2 });
     assert.equal(await first.exitCode(), 0, first.errors + first.tail);
     const { supervised } = Summary.parse(await ground.summary());

@@ -1,6 +1,7 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { after, before } from 'node:test';
 import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
@@ -34,39 +35,39 @@ export interface Scoring {
   ) => boolean;
 }
 
-/**
- * Everything that a learner needs, as processes on a real server: a local backend with a tiny random model,
- * an actor, and a reward that a random model can earn.
- */
-export class TrainingGround implements AsyncDisposable {
-  readonly #stop = new AbortController();
-  readonly #processes: ServiceProcess[] = [];
-  #collecting: Promise<void> = Promise.resolve();
+/** A real server and a local backend with a tiny random model, for one run or for several runs with names of their own. */
+export class TrainingPlace implements AsyncDisposable {
   #backendPort = 0;
   backend!: ServiceProcess;
 
   private constructor(
-    readonly run: string,
     readonly server: NatsServer,
-    readonly broker: Broker,
     readonly model: ModelDirectory & AsyncDisposable,
-    readonly folder: string,
+    readonly checkpoints: string,
     readonly environment: NodeJS.ProcessEnv,
   ) {}
 
-  /** @param environment of the processes, in addition to that of this one. */
-  static async prepare(run: string, environment: NodeJS.ProcessEnv = {}): Promise<TrainingGround> {
+  /** @param environment of the backend, in addition to that of this process. */
+  static async prepare(environment: NodeJS.ProcessEnv = {}): Promise<TrainingPlace> {
     const server = await NatsServer.start();
     const model = await tinyModel(1, { maxPositions: 512 });
-    const folder = await mkdtemp(join(tmpdir(), 'offbeat-learner-'));
-    const broker = await brokerOn(server, { run, client: 'observer' });
-    const ground = new TrainingGround(run, server, broker, model, folder, environment);
-    await ground.startBackend();
-    return ground;
+    const checkpoints = await mkdtemp(join(tmpdir(), 'offbeat-checkpoints-'));
+    const place = new TrainingPlace(server, model, checkpoints, environment);
+    await place.startBackend();
+    return place;
   }
 
-  get runDir(): string {
-    return join(this.folder, 'run');
+  /**
+   * One for all tests of a file, or of a suite: call it where they are declared. A fresh backend costs as much
+   * processor time as about three steps of training. A test that stops a part starts it again, or has its own place.
+   */
+  static shared(): () => TrainingPlace {
+    let place: TrainingPlace;
+    before(async () => {
+      place = await TrainingPlace.prepare();
+    });
+    after(() => place[Symbol.asyncDispose]());
+    return () => place;
   }
 
   get backendUrl(): string {
@@ -75,14 +76,83 @@ export class TrainingGround implements AsyncDisposable {
 
   /** Starts the backend, or restarts it at the same place. */
   async startBackend(): Promise<void> {
-    this.backend = this.#start('local-backend', [
+    const flags = [
       ...['--port', String(this.#backendPort), '--model-dir', this.model.path],
-      ...['--checkpoint-dir', join(this.folder, 'checkpoints'), '--api-key', apiKey],
+      ...['--checkpoint-dir', this.checkpoints, '--api-key', apiKey],
       ...['--sampling-api-key', samplingApiKey],
       ...['--model-name', 'tiny', '--threads', '1'],
-    ]);
+    ];
+    this.backend = new ServiceProcess('local-backend', flags, this.environment);
     const { url } = await this.backend.says(({ msg }) => msg === 'listening');
     this.#backendPort = Number(new URL(String(url)).port);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.backend[Symbol.asyncDispose]();
+    await this.server[Symbol.asyncDispose]();
+    await this.model[Symbol.asyncDispose]();
+    await rm(this.checkpoints, { recursive: true, force: true });
+  }
+}
+
+/** Everything that a learner needs, as processes: a place, an actor, and a reward that a random model can earn. */
+export class TrainingGround implements AsyncDisposable {
+  readonly #stop = new AbortController();
+  readonly #processes: ServiceProcess[] = [];
+  #collecting: Promise<void> = Promise.resolve();
+
+  private constructor(
+    readonly run: string,
+    readonly place: TrainingPlace,
+    readonly broker: Broker,
+    readonly folder: string,
+    readonly environment: NodeJS.ProcessEnv,
+    readonly ownsPlace: boolean,
+  ) {}
+
+  /**
+   * In a place of its own.
+   *
+   * @param environment of the processes, in addition to that of this one.
+   */
+  static async prepare(run: string, environment: NodeJS.ProcessEnv = {}): Promise<TrainingGround> {
+    return await TrainingGround.#in(await TrainingPlace.prepare(environment), run, true);
+  }
+
+  /** In a place that outlives it, where no other run has this name. */
+  static async at(place: TrainingPlace, run: string): Promise<TrainingGround> {
+    return await TrainingGround.#in(place, run, false);
+  }
+
+  static async #in(place: TrainingPlace, run: string, isOwn: boolean): Promise<TrainingGround> {
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-learner-'));
+    const broker = await brokerOn(place.server, { run, client: 'observer' });
+    return new TrainingGround(run, place, broker, folder, place.environment, isOwn);
+  }
+
+  get server(): NatsServer {
+    return this.place.server;
+  }
+
+  get model(): ModelDirectory {
+    return this.place.model;
+  }
+
+  get backend(): ServiceProcess {
+    return this.place.backend;
+  }
+
+  get backendUrl(): string {
+    return this.place.backendUrl;
+  }
+
+  get runDir(): string {
+    return join(this.folder, 'run');
+  }
+
+  /** Starts the backend again, which has been stopped. */
+  startBackend(): Promise<void> {
+    return this.place.startBackend();
   }
 
   /** @param more flags in addition to those that every actor needs. */
@@ -187,8 +257,7 @@ export class TrainingGround implements AsyncDisposable {
     await this.#collecting;
     await Promise.all(this.#processes.map((process) => process[Symbol.asyncDispose]()));
     await this.broker[Symbol.asyncDispose]();
-    await this.server[Symbol.asyncDispose]();
-    await this.model[Symbol.asyncDispose]();
+    if (this.ownsPlace) await this.place[Symbol.asyncDispose]();
     await rm(this.folder, { recursive: true, force: true });
   }
 
