@@ -9,16 +9,17 @@ import { LawObserver } from '../support/law-observer.js';
 import { silent } from '../support/log.js';
 import { rollout, rolloutGroup } from '../support/messages.js';
 import type { ServiceProcess } from '../support/service-process.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
+const place = TrainingPlace.shared();
 const trained = (learner: ServiceProcess, steps: number) =>
   learner.says(({ msg, step }) => msg === 'step trained' && Number(step) >= steps);
 
 describe('the capacity law, among actors that come, hang, die and go', limits, () => {
   it('the capacity law holds after every message', async () => {
-    await using ground = await TrainingGround.prepare('law');
+    await using ground = await TrainingGround.at(place(), 'law');
     const law = { groupsPerBatch: 4, maxStepsOffPolicy: 2 };
     await using observer = new LawObserver(ground.broker, law);
     const learner = ground.learner({ 'max-steps-off-policy': 2 });
@@ -57,7 +58,7 @@ describe('the capacity law, among actors that come, hang, die and go', limits, (
 
 describe('a learner whose window drops', limits, () => {
   it('a dropping learner trains without a late group and refuses it when it arrives', async () => {
-    await using ground = await TrainingGround.prepare('drops');
+    await using ground = await TrainingGround.at(place(), 'drops');
     const learner = ground.learner({ 'max-steps': 6, 'window-policy': 'drop' });
 
     // It delivers its group when the learner no longer waits.
@@ -83,10 +84,10 @@ describe('a learner whose window drops', limits, () => {
 
 describe('a learner whose bound holds for tokens', limits, () => {
   it('a learner trains on a slow group of several versions without its tokens beyond the bound', async () => {
-    await using ground = await TrainingGround.prepare('tokens');
+    await using ground = await TrainingGround.at(place(), 'tokens');
     const bound = 4;
     const learner = ground.learner({
-      ...{ 'max-steps': 20, 'max-steps-off-policy': bound, 'window-policy': 'tokens' },
+      ...{ 'max-steps': 8, 'max-steps-off-policy': bound, 'window-policy': 'tokens' },
     });
     const { broker } = ground;
 
@@ -111,7 +112,7 @@ describe('a learner whose bound holds for tokens', limits, () => {
 
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     const { groups, staleness } = Summary.parse(await ground.summary());
-    assert.deepEqual([groups.trained, groups.stale, groups.dead], [20 * 4, 0, 0]);
+    assert.deepEqual([groups.trained, groups.stale, groups.dead], [8 * 4, 0, 0]);
     assert(staleness.max <= bound); // of what was trained on
     const steps = await ground.metrics();
     const masked = steps.map((metrics) => metrics['stale_tokens/count']);

@@ -2,22 +2,23 @@ import assert from 'node:assert/strict';
 import { cp, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 600_000 }; // for all of them, on a busy machine
+const place = TrainingPlace.shared();
 const flags = { 'checkpoint-every-steps': 2 };
 
 describe('a run whose ledger was damaged while everything was down', limits, () => {
   it('a run resumes at its step when the end of the ledger file is cut off', async () => {
-    await using ground = await TrainingGround.prepare('cut');
+    await using ground = await TrainingGround.at(place(), 'cut');
     const { step, lines } = await trainAndKill(ground);
     await damage(ground, 'ledger', 0.9);
     await goesOn(ground, step, lines);
   });
 
   it('a run resumes at its step when the ledger lacks one byte and its index', async () => {
-    await using ground = await TrainingGround.prepare('byte');
+    await using ground = await TrainingGround.at(place(), 'byte');
     const { step, lines } = await trainAndKill(ground);
     await rm(join(ground.runDir, 'checkpoint.json'));
     await damage(ground, 'ledger', 'byte');
@@ -25,7 +26,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
   });
 
   it('a run resumes at its step when the ledger and the folder of the run are gone', async () => {
-    await using ground = await TrainingGround.prepare('gone');
+    await using ground = await TrainingGround.at(place(), 'gone');
     const { step, key } = await trainAndKill(ground);
     await rm(ground.runDir, { recursive: true });
     await damage(ground, 'ledger', 0);
@@ -35,7 +36,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
   });
 
   it('a run resumes from the copy in its folder when NATS has lost every checkpoint', async () => {
-    await using ground = await TrainingGround.prepare('folder');
+    await using ground = await TrainingGround.at(place(), 'folder');
     const { step, lines } = await trainAndKill(ground);
     await damage(ground, 'ledger', 0);
     await damage(ground, 'events', 0);
@@ -43,7 +44,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
   });
 
   it('a run resumes from the copy in its folder when a power failure reset NATS to an earlier state', async () => {
-    await using ground = await TrainingGround.prepare('power');
+    await using ground = await TrainingGround.at(place(), 'power');
     const { server, broker } = ground;
     const first = ground.learner(flags);
     const actor = ground.actor('actor-0');
@@ -58,7 +59,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
     await cp(server.storeFolder, earlier, { recursive: true });
     await server.resume();
     copied.open();
-    await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 8);
+    await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 6);
     await Promise.all([first.stop('SIGKILL'), actor.stop('SIGKILL'), server.stop('SIGKILL')]);
     const file = JSON.parse(await readFile(join(ground.runDir, 'checkpoint.json'), 'utf8')) as {
       checkpoint: { step: number };
@@ -73,7 +74,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
   });
 
   it('a run without any checkpoint left is neither restarted nor changed', async () => {
-    await using ground = await TrainingGround.prepare('nothing');
+    await using ground = await TrainingGround.at(place(), 'nothing');
     await trainAndKill(ground);
     await damage(ground, 'ledger', 0);
     await damage(ground, 'events', 0);
@@ -88,7 +89,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
   });
 
   it('a run is not restarted at a server that has nothing of it', async () => {
-    await using ground = await TrainingGround.prepare('elsewhere');
+    await using ground = await TrainingGround.at(place(), 'elsewhere');
     await trainAndKill(ground);
     const before = await readFile(join(ground.runDir, 'metrics.jsonl'), 'utf8');
     await ground.broker.deleteRun();
@@ -101,21 +102,21 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
   });
 });
 
-/** Trains 7 steps, then ends the learner. @returns its checkpoint's step and the lines of metrics.jsonl. */
+/** Trains 5 steps, then ends the learner. @returns its checkpoint's step and the lines of metrics.jsonl. */
 async function trainAndKill(ground: TrainingGround) {
   const first = ground.learner(flags);
   ground.actor('actor-0');
   const killed = gate();
   await ground.startScoring({
     isCorrect: (_rollout, index) => index % 2 === 0,
-    before: (order) => (order < 7 * 4 ? Promise.resolve() : killed.opened),
+    before: (order) => (order < 5 * 4 ? Promise.resolve() : killed.opened),
   });
-  await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 6);
-  await until(async () => (await ground.metrics()).length === 7);
+  await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 4);
+  await until(async () => (await ground.metrics()).length === 5);
   await first.stop('SIGKILL');
   killed.open();
   const key = (await ground.broker.ledger.ticketIds())!.key;
-  return { step: 6, lines: await ground.metrics(), key };
+  return { step: 4, lines: await ground.metrics(), key };
 }
 
 /** Truncates the newest file of a stream to a share, or removes its last byte and the file's index. */
@@ -147,7 +148,7 @@ async function goesOn(
   from: number,
   before: readonly Record<string, number>[],
 ): Promise<void> {
-  const goal = from + 4;
+  const goal = from + 2;
   const second = ground.learner({ ...flags, 'max-steps': goal });
   const resuming = await second.says(({ msg }) => msg === 'resuming from the last checkpoint');
   assert.equal(resuming['step'], from);
@@ -159,7 +160,7 @@ async function goesOn(
   );
   if (before.length > 0) {
     const undone = await readFile(join(ground.runDir, 'metrics.undone.jsonl'), 'utf8');
-    assert.deepEqual(JSON.parse(undone), before.at(-1)); // step 7, which was repeated
+    assert.deepEqual(JSON.parse(undone), before.at(-1)); // step 5, which was repeated
   }
   const kept = before.filter(({ step }) => step! <= from);
   assert.deepEqual(metrics.slice(0, kept.length), kept);

@@ -2,14 +2,15 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { DiscardPolicy } from 'nats';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { TrainingGround } from '../support/training-ground.js';
-import { until } from '../support/waiting.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
+const place = TrainingPlace.shared();
 
 describe('the history of a run', limits, () => {
   it('the history has no event of a stopped leader after its successor has started', async () => {
-    await using ground = await TrainingGround.prepare('fenced');
+    await using ground = await TrainingGround.at(place(), 'fenced');
     const flags = { 'checkpoint-every-steps': 1, 'lease-seconds': 5 };
     const first = ground.learner({ ...flags, name: 'first' });
     ground.actor('actor-0');
@@ -44,7 +45,7 @@ describe('the history of a run', limits, () => {
   });
 
   it('the history has every step of the checkpoint if the learner is killed before it reports the newest', async () => {
-    await using ground = await TrainingGround.prepare('ahead');
+    await using ground = await TrainingGround.at(place(), 'ahead');
     const flags = { 'checkpoint-every-steps': 1, 'max-steps-off-policy': 4 };
     const first = ground.learner(flags);
     ground.actor('actor-0');
@@ -68,26 +69,33 @@ describe('the history of a run', limits, () => {
   });
 
   it('the history has nothing of a failed session after the next session has started', async () => {
-    await using ground = await TrainingGround.prepare('settled');
+    await using ground = await TrainingGround.at(place(), 'settled');
     // Enough tickets that it never waits for a version, whose publication is delayed too.
-    // A small learning rate, or the policy moves so far within 20 versions that the last step counts as unhealthy
+    // A small learning rate, or the policy moves so far within 12 versions that the last step counts as unhealthy
     // and is not saved.
     const flags = {
       'checkpoint-every-steps': 1,
       'max-steps-off-policy': 20,
-      'max-steps': 30,
+      'max-steps': 12,
       'learning-rate': 0.001,
     };
     const learner = ground.learner(flags);
     ground.actor('actor-0');
-    await ground.startScoring();
+    const [more, rest] = [gate(), gate()]; // two steps are reported, then some are trained, and then the others
+    await ground.startScoring({
+      isCorrect: (_rollout, index) => index % 2 === 0,
+      before: (order) =>
+        order < 3 * 4 ? Promise.resolve() : order < 8 * 4 ? more.opened : rest.opened,
+    });
     await learner.says(({ msg, step }) => msg === 'step trained' && step === 2);
     await holdEvents(ground);
+    more.open();
     const told = stepsOf(await past(ground)).at(-1)!;
     // Steps that are missing from the history, and checkpoints that wait for them.
     await learner.says(({ msg, step }) => msg === 'step trained' && step === told + 3);
     await ground.backend.stop('SIGKILL');
     await ground.startBackend();
+    rest.open();
     // The next session would have started long before the wait for the events is logged again.
     const waits = () => learner.log.filter(({ msg }) => msg === 'waiting to try again').length;
     const before = waits();
@@ -106,10 +114,10 @@ describe('the history of a run', limits, () => {
     assert.equal(resumed.length, 1);
     const from = Number(resumed[0]!['step']);
     assert(from >= told, `it went back to ${from}`);
-    assert.deepEqual(stepsOf(events).slice(from - 30), rising(from + 1, 30));
+    assert.deepEqual(stepsOf(events).slice(from - 12), rising(from + 1, 12));
     assert.deepEqual(
       (await ground.metrics()).map(({ step }) => step),
-      rising(1, 30),
+      rising(1, 12),
     );
     await until(async () => (await ground.broker.depths()).scored === 0);
   });

@@ -4,9 +4,11 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { objectsIn } from '../support/kubernetes.js';
-import { TrainingGround } from '../support/training-ground.js';
-import { until } from '../support/waiting.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
+import { gate, until } from '../support/waiting.js';
 import { fateOf, type Job } from '../support/workloads.js';
+
+const place = TrainingPlace.shared();
 
 /** Each test derives from the manifest how Kubernetes reacts to the exit code of a real learner. */
 describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
@@ -18,20 +20,25 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
   const ofJob = { 'stopped-exit-code': valueOf('LEARNER_STOPPED_EXIT_CODE') };
 
   it('a stopped learner Job is replaced, resumes and completes, and a further start completes at once', async () => {
-    await using ground = await TrainingGround.prepare('job');
+    await using ground = await TrainingGround.at(place(), 'job');
     ground.actor('actor-0');
-    const settings = { ...ofJob, 'max-steps': 40, 'checkpoint-every-steps': 1 };
+    const settings = { ...ofJob, 'max-steps': 5, 'checkpoint-every-steps': 1 };
     const first = ground.learner(settings);
-    await ground.startScoring();
+    const rest = gate(); // for the second learner
+    await ground.startScoring({
+      isCorrect: (_rollout, index) => index % 2 === 0,
+      before: (order) => (order < 3 * 4 ? Promise.resolve() : rest.opened),
+    });
     await first.says(({ msg, step }) => msg === 'step trained' && Number(step) >= 2);
     assert.equal(fateOf(job, (await first.stop('SIGTERM'))!), 'replaced for free', first.tail);
 
+    rest.open();
     const second = ground.learner(settings);
     assert.equal(fateOf(job, (await second.exitCode())!), 'complete', second.tail);
     const steps = (await ground.metrics()).map(({ step }) => step);
     assert.deepEqual(
       steps,
-      Array.from({ length: 40 }, (_, i) => i + 1),
+      Array.from({ length: 5 }, (_, i) => i + 1),
     );
 
     const third = ground.learner(settings);
@@ -40,7 +47,7 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
   });
 
   it('a learner Job that is stopped in its last evaluation is replaced, and the next one makes the evaluation', async () => {
-    await using ground = await TrainingGround.prepare('job-evaluates');
+    await using ground = await TrainingGround.at(place(), 'job-evaluates');
     const actor = ground.actor('actor-0');
     const settings = { ...ofJob, 'max-steps': 2, 'checkpoint-every-steps': 1 };
     const trains = ground.learner(settings);
@@ -77,7 +84,7 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
   });
 
   it('a diverged learner fails the Job', async () => {
-    await using ground = await TrainingGround.prepare('job-diverges');
+    await using ground = await TrainingGround.at(place(), 'job-diverges');
     ground.actor('actor-0');
     const learner = ground.learner({
       ...ofJob,

@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { startsEven, TrainingGround } from '../support/training-ground.js';
+import { startsEven, TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { until } from '../support/waiting.js';
+
+const place = TrainingPlace.shared();
 
 type Claim = (logprob: number, token: number, rollout: number) => number;
 
@@ -59,9 +61,9 @@ async function runWithLiar(
 
 describe('a run with one lying actor', { timeout: 240_000 }, () => {
   it('a run continues when stale groups of a liar claim logprobs of -50', async () => {
-    await using ground = await TrainingGround.prepare('lies');
+    await using ground = await TrainingGround.at(place(), 'lies');
     const { learner, code, quarantines } = await runWithLiar(ground, () => -50, {
-      'max-steps': 16,
+      'max-steps': 9,
       'stop-patience': 3,
     });
     assert.equal(code, 0, learner.errors + learner.tail);
@@ -69,13 +71,13 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
       quarantines.map(({ actor }) => actor),
       ['liar'],
     );
-    assert.equal((await ground.metrics()).length, 16);
+    assert.equal((await ground.metrics()).length, 9);
   });
 
   it('a run continues when nearly all answers are wrong ones of a liar', async () => {
-    await using ground = await TrainingGround.prepare('wrong');
+    await using ground = await TrainingGround.at(place(), 'wrong');
     const learner = ground.learner({
-      'max-steps': 14,
+      'max-steps': 10,
       'stop-patience': 3,
       'learning-rate': 0.002, // so that answers stay diverse
     });
@@ -89,19 +91,19 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
     });
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     const metrics = await ground.metrics();
-    assert.equal(metrics.length, 14);
+    assert.equal(metrics.length, 10);
     assert(metrics.at(-1)!['env/all/reward/total']! < 0.2);
     assert(metrics.at(-1)!['env/all/reward/upper']! > 0.4);
   });
 
   it('a run restores its checkpoint after a lie decided a step, and remembers the liar', async () => {
-    await using ground = await TrainingGround.prepare('damage');
+    await using ground = await TrainingGround.at(place(), 'damage');
     // Once it could be honest.
     const oneOfMany: Claim = (logprob, token, rollout) =>
       token === 0 && rollout === 0 ? -25 : logprob;
     const { learner, code, quarantines } = await runWithLiar(ground, oneOfMany, {
       loss: 'importance_sampling',
-      'max-steps': 12,
+      'max-steps': 8,
       'checkpoint-every-steps': 3,
     });
     assert.equal(code, 0, learner.errors + learner.tail);
@@ -115,7 +117,7 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
     const metrics = await ground.metrics();
     assert.deepEqual(
       metrics.map(({ step }) => step),
-      Array.from({ length: 12 }, (_, i) => i + 1),
+      Array.from({ length: 8 }, (_, i) => i + 1),
     );
     // The next session knows it from the run's history.
     assert.equal(metrics.at(-1)!['actors/quarantined'], 1);
@@ -124,7 +126,7 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
 
 describe('a run whose weights become infinite', { timeout: 240_000 }, () => {
   it('a run with infinite weights publishes none and ends as diverged with the previous checkpoint', async () => {
-    await using ground = await TrainingGround.prepare('infinite');
+    await using ground = await TrainingGround.at(place(), 'infinite');
     const learner = ground.learner({
       'learning-rate': 1e39, // exceeds a float32
       'max-steps-off-policy': 0,

@@ -7,14 +7,15 @@ import { firstBound, nextBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { TrainingGround, TrainingPlace } from '../support/training-ground.js';
 import { gate, until } from '../support/waiting.js';
 
 const limits = { timeout: 240_000 };
+const place = TrainingPlace.shared();
 
 describe('a learner that ends in the middle', limits, () => {
   it('a resumed learner leaves the earlier summary in place until it has trained a step', async () => {
-    await using ground = await TrainingGround.prepare('resumed');
+    await using ground = await TrainingGround.at(place(), 'resumed');
     const flags = { 'max-steps-off-policy': 0 }; // no group is left for the second learner
     ground.actor('actor-0');
     const first = ground.learner({ ...flags, 'max-steps': 2 });
@@ -34,9 +35,9 @@ describe('a learner that ends in the middle', limits, () => {
   });
 
   it('a killed learner resumes from its checkpoint and trains every group once', async () => {
-    await using ground = await TrainingGround.prepare('killed');
+    await using ground = await TrainingGround.at(place(), 'killed');
     const flags = {
-      'max-steps': 14,
+      'max-steps': 9,
       'checkpoint-every-steps': 3,
       'max-steps-off-policy': 'auto:4',
       schedule: 'linear',
@@ -47,10 +48,15 @@ describe('a learner that ends in the middle', limits, () => {
     };
     const first = ground.learner(flags);
     ground.actor('actor-0');
-    await ground.startScoring();
+    const rest = gate(); // for the second learner
+    await ground.startScoring({
+      isCorrect: (_rollout, index) => index % 2 === 0,
+      before: (order) => (order < 6 * 4 ? Promise.resolve() : rest.opened),
+    });
     await first.says(({ msg, step }) => msg === 'step trained' && step === 5);
     await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 3);
     await first.stop('SIGKILL');
+    rest.open();
 
     // NATS may still store what the first learner had sent, so only the second one knows where it begins.
     const second = ground.learner(flags);
@@ -61,7 +67,7 @@ describe('a learner that ends in the middle', limits, () => {
     assert.equal(await second.exitCode(), 0, second.errors + second.tail);
 
     const summary = Summary.parse(await ground.summary());
-    assert.equal(summary.steps, 14);
+    assert.equal(summary.steps, 9);
     const publishedByFirst = first.log.flatMap(({ msg, version }) =>
       msg === 'published' ? Number(version) : [],
     );
@@ -69,12 +75,12 @@ describe('a learner that ends in the middle', limits, () => {
     // A new number. One publication of the first learner may have been on its way when it died.
     const newest = Math.max(...publishedByFirst);
     assert([newest + 1, newest + 2].includes(Number(restoredAs)), String(restoredAs));
-    assert.equal(summary.version, Number(restoredAs) + 14 - restored);
-    assertBalanced(summary, 14 * 4);
+    assert.equal(summary.version, Number(restoredAs) + 9 - restored);
+    assertBalanced(summary, 9 * 4);
     const metrics = await ground.metrics();
     assert.deepEqual(
       metrics.map(({ step }) => step),
-      Array.from({ length: 14 }, (_, i) => i + 1),
+      Array.from({ length: 9 }, (_, i) => i + 1),
     );
     // The bill goes on across both sessions, and names the work that the crash undid.
     const { cost } = summary;
@@ -92,7 +98,7 @@ describe('a learner that ends in the middle', limits, () => {
     );
     // The learning rate falls linearly across both sessions.
     for (const { step, learning_rate: rate } of metrics) {
-      assert(Math.abs(rate! - 0.02 * (1 - (step! - 1) / 14)) < 1e-12, `${rate} at step ${step}`);
+      assert(Math.abs(rate! - 0.02 * (1 - (step! - 1) / 9)) < 1e-12, `${rate} at step ${step}`);
     }
     // So does the bound for tickets, which the second learner computed from the history.
     let bound = firstBound;
@@ -110,7 +116,7 @@ describe('a learner that ends in the middle', limits, () => {
   });
 
   it('a learner that is asked to stop checkpoints its finished steps and resumes later', async () => {
-    await using ground = await TrainingGround.prepare('stopped');
+    await using ground = await TrainingGround.at(place(), 'stopped');
     const first = ground.learner({ 'checkpoint-every-steps': 100 });
     ground.actor('actor-0');
     await ground.startScoring();
@@ -130,7 +136,7 @@ describe('a learner that ends in the middle', limits, () => {
   });
 
   it('a learner that is stopped between two optimizer steps of a batch keeps the first as a shorter step', async () => {
-    await using ground = await TrainingGround.prepare('between');
+    await using ground = await TrainingGround.at(place(), 'between');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const flags = { 'backend-url': proxy.url, 'num-substeps': 2, 'num-minibatches': 1 };
     const first = ground.learner(flags);
@@ -155,7 +161,7 @@ describe('a learner that ends in the middle', limits, () => {
   });
 
   it('a standby learner takes over when it gets the lease', async () => {
-    await using ground = await TrainingGround.prepare('followed');
+    await using ground = await TrainingGround.at(place(), 'followed');
     const first = ground.learner({ name: 'first' });
     ground.actor('actor-0');
     await ground.startScoring();
@@ -171,9 +177,9 @@ describe('a learner that ends in the middle', limits, () => {
 
 describe('the checkpoint with the best evaluation', limits, () => {
   it('the best checkpoint stays the best across a kill, and the last evaluation is recorded', async () => {
-    await using ground = await TrainingGround.prepare('best');
+    await using ground = await TrainingGround.at(place(), 'best');
     const evaluating = { 'eval-problems': 2, 'eval-samples': 1, 'eval-every-versions': 2 };
-    const flags = { ...evaluating, 'checkpoint-every-steps': 2, 'max-steps': 12 };
+    const flags = { ...evaluating, 'checkpoint-every-steps': 2, 'max-steps': 8 };
     const first = ground.learner(flags);
     ground.actor('actor-0');
     const rest = gate(); // for the second learner
@@ -197,37 +203,42 @@ describe('the checkpoint with the best evaluation', limits, () => {
       [scores[0], scores.at(-1)],
       [
         [2, 1],
-        [12, 0],
+        [8, 0],
       ],
     );
     const weights = parseTinkerPath(states[0]!.path);
-    const kept = join(ground.folder, 'checkpoints', weights.runId, 'weights', weights.name);
+    const kept = join(ground.place.checkpoints, weights.runId, 'weights', weights.name);
     assert((await readdir(kept)).length > 0);
     const versions = (await ground.evals()).map(({ version }) => version);
     assert.deepEqual(versions.slice(0, 3), [0, 2, 4]);
-    assert.equal(versions.length, 3 + 4, versions.join(', ')); // of steps 6, 8, 10 and 12
+    assert.equal(versions.length, 3 + 2, versions.join(', ')); // of steps 6 and 8
   });
 });
 
 describe('a learner whose backend is killed', limits, () => {
   it('a learner whose backend is killed restores the run on the new one and trains every group once', async () => {
-    await using ground = await TrainingGround.prepare('backend');
-    const learner = ground.learner({ 'max-steps': 10, 'checkpoint-every-steps': 2 });
+    await using ground = await TrainingGround.at(place(), 'backend');
+    const learner = ground.learner({ 'max-steps': 7, 'checkpoint-every-steps': 2 });
     ground.actor('actor-0');
-    await ground.startScoring();
+    const rest = gate(); // for the new backend
+    await ground.startScoring({
+      isCorrect: (_rollout, index) => index % 2 === 0,
+      before: (order) => (order < 5 * 4 ? Promise.resolve() : rest.opened),
+    });
     await learner.says(({ msg, step }) => msg === 'step trained' && step === 4);
     await ground.backend.stop('SIGKILL');
     await ground.startBackend();
+    rest.open();
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     assert(learner.log.some(({ msg }) => msg === 'restoring the run from its last checkpoint'));
-    assertBalanced(Summary.parse(await ground.summary()), 10 * 4);
+    assertBalanced(Summary.parse(await ground.summary()), 7 * 4);
     await assertNothingLeft(ground);
   });
 });
 
 describe('a learner that cannot start', limits, () => {
   it('a learner names the differences from the initial configuration of the run', async () => {
-    await using ground = await TrainingGround.prepare('twice');
+    await using ground = await TrainingGround.at(place(), 'twice');
     const first = ground.learner({});
     await new RunConfigStore(ground.broker).wait(AbortSignal.timeout(60_000));
     await first.stop('SIGKILL');
@@ -238,7 +249,7 @@ describe('a learner that cannot start', limits, () => {
   });
 
   it('a learner that is to choose between difficulties refuses problems of one', async () => {
-    await using ground = await TrainingGround.prepare('one-difficulty');
+    await using ground = await TrainingGround.at(place(), 'one-difficulty');
     const learner = ground.learner({ curriculum: 'signal' });
     assert.equal(await learner.exitCode(), 2);
     assert.match(learner.errors, /--curriculum signal .* have one, . numbers; give problems of/);
@@ -248,7 +259,7 @@ describe('a learner that cannot start', limits, () => {
   });
 
   it('a learner names an unreachable backend', async () => {
-    await using ground = await TrainingGround.prepare('alone');
+    await using ground = await TrainingGround.at(place(), 'alone');
     const learner = ground.learner({ 'backend-url': 'http://127.0.0.1:9' });
     assert.equal(await learner.exitCode(), 2);
     assert.match(learner.errors, /127\.0\.0\.1:9/);
