@@ -13,11 +13,13 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { processesWith } from '../support/processes.js';
 
-/** Two runs of two steps each. */
+const ofRuns = { groupsPerBatch: 2, groupSize: 8, numMinibatches: 1, actors: 1, testSize: 256 };
+
+/** Two runs of two steps each, for which every process draws few problems. */
 const experiment = {
   name: 'tiny',
   title: 'Two ranks',
-  settings: { groupsPerBatch: 2, groupSize: 8, numMinibatches: 1, actors: 1 },
+  settings: { ...ofRuns, trainSize: 512 },
   axes: [{ name: 'rank', setting: 'loraRank', values: [1, 2] }],
   seeds: [3],
   limits: { samples: 32 },
@@ -151,15 +153,18 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
 
   it('a sweep repeats a run whose file of problems has changed, but not one whose file is gone', async () => {
     const problems = join(folder, 'problems.jsonl');
-    await write({ settings: { ...experiment.settings, dataset: 'problems.jsonl' } });
+    await write({ settings: { ...ofRuns, dataset: 'problems.jsonl' } });
     const plan = async () => (await runOffbeat(['sweep', 'e.json', '--dry-run'], folder)).out;
     const name = /1-s3-[0-9a-f]{6}/.exec(await plan())![0];
     const result = await readFile(out('results', (await finishedRuns())[0]!), 'utf8');
     await writeFile(problems, 'one');
     const { applied, ...rest } = JSON.parse(result) as { applied: Record<string, RunConfig> };
-    const learner = { ...applied['learner'], dataset: 'problems.jsonl' };
+    const { trainSize: _ofGenerated, ...ofLearner } = { ...applied['learner'] } as object & {
+      trainSize?: number;
+    };
+    const learner = { ...ofLearner, dataset: 'problems.jsonl' };
     const { task, ...ofRun } = applied['the run']!;
-    const dataset = { kind: 'jsonl', path: 'problems.jsonl', seed: 0, testSize: 1024 };
+    const dataset = { kind: 'jsonl', path: 'problems.jsonl', seed: 0, testSize: 256 };
     const run = { ...ofRun, task: { ...task, dataset } };
     const dataDigest = sha256('one');
     const kept = { ...rest, name, dataDigest, applied: { ...applied, learner, 'the run': run } };
@@ -172,7 +177,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
   });
 
   it('a sweep names a failed run and the reason, and fails', async () => {
-    await write({ settings: { ...experiment.settings, dataset: 'nowhere.jsonl' }, seeds: [4] });
+    await write({ settings: { ...ofRuns, dataset: 'nowhere.jsonl' }, seeds: [4] });
     const { code, err } = await runOffbeat(['sweep', 'e.json'], folder);
     assert.equal(code, 1);
     assert.match(err, /1-s4-[0-9a-f]{6}: up ended with code 2:[^]*nowhere\.jsonl/);
