@@ -12,7 +12,7 @@ import { until } from '../support/waiting.js';
 const small = {
   OFFBEAT_MAX_STEPS: '1',
   OFFBEAT_ACTORS: '1',
-  OFFBEAT_GROUPS_PER_BATCH: '4',
+  OFFBEAT_GROUPS_PER_BATCH: '2',
   OFFBEAT_GROUP_SIZE: '4',
   OFFBEAT_NUM_MINIBATCHES: '1',
   OFFBEAT_LORA_RANK: '2',
@@ -21,6 +21,9 @@ const small = {
   OFFBEAT_EVAL_SAMPLES: '1',
   SCORE_SERVER_HTTP_PORT: '0',
 };
+
+/** Whether a command starts a run, whose actors are processes. */
+const isRun = (command: string) => /\bnpm start\b/.test(command);
 
 /** The address that a server prints, in words or as the port in its log. */
 function urlIn(output: string): string | undefined {
@@ -93,10 +96,14 @@ export class Terminal implements AsyncDisposable {
     }
   }
 
-  /** Runs a command to its end, for fewer steps than it says. */
+  /** Runs a command to its end, for fewer steps and with fewer actors than it says. */
   async run(command: string): Promise<CommandResult> {
     const shorter = command.replace(/--max-steps[ =]\d+/, '--max-steps 2');
-    const script = `${this.#settingsFor(command)} ${shorter}`;
+    // Two are several, too; each of them loads a model.
+    const smaller = isRun(command)
+      ? shorter.replace(/(--actors[ =]|OFFBEAT_ACTORS=)(?:[3-9]|\d\d+)\b/, '$12')
+      : shorter;
+    const script = `${this.#settingsFor(command)} ${smaller}`;
     return runCommand('bash', ['-euo', 'pipefail', '-c', script], {
       cwd: this.folder,
       timeoutMs: 240_000,
@@ -109,8 +116,10 @@ export class Terminal implements AsyncDisposable {
     if (/\bsweep\b/.test(command)) return `export ${path};`; // it refuses variables that are settings of its runs
     // Fewer problems are generated sooner; a file has the number that it has.
     const fewer = { OFFBEAT_TRAIN_SIZE: '512', OFFBEAT_TEST_SIZE: '64' };
-    const size = /--(dataset|task|config)\b/.test(command) ? {} : fewer;
-    const variables = Object.entries({ ...small, ...size }).map(
+    const size = /--(dataset|task)\b/.test(command) ? {} : fewer;
+    // The same variable would add an actor to a run.
+    const lone = /^npx offbeat eval\b/.test(command) ? { OFFBEAT_EVAL_ACTORS: '1' } : {};
+    const variables = Object.entries({ ...small, ...size, ...lone }).map(
       ([name, value]) => `${name}=${value}`,
     );
     return `export ${path} ${variables.join(' ')};`;
