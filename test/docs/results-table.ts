@@ -129,6 +129,29 @@ const tables: readonly ResultTable[] = [
       rowOfKnown('pre-trained problems, after `maxrl`', 'maxrl'),
     ],
   },
+  {
+    page: 'docs/experiments/new-targets.md',
+    section: 'maxrl in small steps',
+    experiment: 'maxrl',
+    head: headlineHead,
+    rows: [
+      {
+        label: 'before, at temperature 2',
+        choice: { arm: 'maxrl' },
+        measures: [
+          ...['base at 2', 'base greedily', 'base in 4 tries at 2', 'base in 16 tries at 2'],
+          'base in 64 tries at 2',
+        ],
+      },
+      { label: 'after ten minutes with `maxrl`', choice: { arm: 'maxrl' }, measures: after },
+      rowOfKnown(
+        'pre-trained problems, before',
+        'maxrl',
+        known.map((name) => `${name}, base`),
+      ),
+      rowOfKnown('pre-trained problems, after', 'maxrl'),
+    ],
+  },
   ...onPages(['README.md', 'docs/experiments/new-targets.md'], {
     section: 'the small steps',
     experiment: 'small-steps',
