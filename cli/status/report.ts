@@ -5,7 +5,7 @@ import {
   type ActorReport,
   type EngineReport,
 } from '../existing-run/actor-report.js';
-import { hasLearner } from '../existing-run/learner-lease.js';
+import { hasLearner } from '../existing-run/leases.js';
 import { awaitingOf, type RunState } from '../existing-run/run-state.js';
 import { waitsOver, waitText, type Waits } from '../existing-run/waits.js';
 

@@ -10,12 +10,7 @@ import { printableJson } from '../../shared/base/printable.js';
 import { findRun, runningStore, whichRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { isLive } from '../existing-run/actor-report.js';
-import {
-  ActorLeaseClock,
-  hasLearner,
-  LeaseClock,
-  usualRenewalMs,
-} from '../existing-run/learner-lease.js';
+import { ActorLeaseClock, hasLearner, LeaseClock, usualRenewalMs } from '../existing-run/leases.js';
 import { readRunState } from '../existing-run/run-state.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/stop-signals.js';
@@ -89,11 +84,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
     const look = async (broker: Broker, isStopped: boolean) => {
       for (let isFirst = true; ; isFirst = false) {
         const read = await readRunState(broker, signal);
-        const seenAt = actorLeases.seenAt(read.actors, read.at);
-        const actors = read.actors.map((lease) => ({
-          ...lease,
-          lastSeenAt: seenAt.get(lease.actor)!,
-        }));
+        const actors = actorLeases.seen(read.actors, read.at);
         const state = { ...read, leader: leases.seen(read.leader, read.at), actors };
         if (isFirst && !isStopped && state.leader !== undefined) {
           // A lease that looks old may be that of a machine whose clock is behind ours.

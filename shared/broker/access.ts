@@ -1,6 +1,7 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { type Authenticator, credsAuthenticator, type ConnectionOptions, nkeys } from 'nats';
+import { type Authenticator, credsAuthenticator, type ConnectionOptions } from 'nats';
+import { createUser, encode } from 'nkeys.js';
 import { Codec } from 'nkeys.js/lib/codec.js';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
@@ -70,10 +71,9 @@ async function readKeys(path: string): Promise<UserKeys> {
 
 /** Signs the text that the server chose, as the client's `nkeyAuthenticator` does. */
 function proofOf({ publicKey, privateKey }: UserKeys): Authenticator {
-  const codec = nkeys as { encode: (bytes: Uint8Array) => string };
   return (nonce = '') => ({
     nkey: publicKey,
-    sig: codec.encode(sign(null, Buffer.from(nonce), privateKey)),
+    sig: encode(sign(null, Buffer.from(nonce), privateKey)),
   });
 }
 
@@ -120,8 +120,7 @@ async function readText(path: string, flag: string): Promise<string> {
 
 /** Generates the secret of a new user: Ed25519, in the text form of NATS. */
 export function newSeed(): string {
-  const pair = (nkeys as { createUser(): { getSeed(): Uint8Array } }).createUser();
-  return Buffer.from(pair.getSeed()).toString('ascii');
+  return Buffer.from(createUser().getSeed()).toString('ascii');
 }
 
 /**

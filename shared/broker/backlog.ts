@@ -1,7 +1,7 @@
 import { Gauge } from 'prom-client';
 import { decode, WireError } from '../wire/codec.js';
 import { ScoredGroup } from '../wire/scored-group.js';
-import { askFor, type Link } from './link.js';
+import { askFor, type Link, streamInfo } from './link.js';
 import { MessageHeaders } from './message-headers.js';
 import type { Source } from './names.js';
 import type { ObjectBucket } from './object-bucket.js';
@@ -41,9 +41,7 @@ export async function readBacklog(link: Link): Promise<Backlog> {
 const nothing = { messages: 0, first_ts: '', last_ts: '', last_seq: 0 };
 
 async function readStream(link: Link, stream: string): Promise<StreamBacklog> {
-  const info = await askFor(link, `read the state of stream ${stream}`, () =>
-    link.jsm.streams.info(stream),
-  );
+  const info = await streamInfo(link, stream);
   const { messages, first_ts, last_ts, last_seq: published } = info?.state ?? nothing;
   if (messages === 0) return { messages: 0, oldestAgeSeconds: 0, published };
   // Both times are from the server's clock, which may differ from ours. Only nats-server before 2.10 does not say what

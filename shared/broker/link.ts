@@ -1,4 +1,10 @@
-import type { JetStreamClient, JetStreamManager, NatsConnection, StreamState } from 'nats';
+import type {
+  JetStreamClient,
+  JetStreamManager,
+  NatsConnection,
+  StreamInfo,
+  StreamState,
+} from 'nats';
 import type { Logger } from '../service/telemetry/logger.js';
 import { classify } from './failures.js';
 import type { RunNames } from './names.js';
@@ -63,9 +69,17 @@ export async function streamState(
   stream: string,
   subjects?: string,
 ): Promise<StreamState | undefined> {
+  return (await streamInfo(link, stream, subjects))?.state;
+}
+
+/** The same with the server's own time. */
+export function streamInfo(
+  link: Link,
+  stream: string,
+  subjects?: string,
+): Promise<StreamInfo | undefined> {
   const options = subjects === undefined ? {} : { subjects_filter: subjects };
-  const info = await askFor(link, `read the state of stream ${stream}`, () =>
+  return askFor(link, `read the state of stream ${stream}`, () =>
     link.jsm.streams.info(stream, options),
   );
-  return info?.state;
 }

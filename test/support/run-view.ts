@@ -33,7 +33,7 @@ export function snapshot(at: number, leases: readonly ActorLease[] = [], version
     at: 1_000 * at,
     backlog: backlog({ tickets: 4 * at, rollouts: 3 * at, scored: 2 * at }),
     leases,
-    seenAt: new Map(leases.map(({ actor, lastSeenAt }) => [actor, lastSeenAt])),
+    leasesSeen: leases,
     manifest: {
       v: 1,
       version,

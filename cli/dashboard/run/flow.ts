@@ -71,7 +71,7 @@ export function flowOf(
     version: last.manifest?.version,
     versionsPerMinute: rate(60 * versions, seconds),
     actors: actorsNow(snapshots),
-    engines: engineReports(byOurClock(last), last.at),
+    engines: engineReports(last.leasesSeen, last.at),
   };
 }
 
@@ -85,7 +85,7 @@ export interface Snapshot {
   readonly at: number; // ms since the epoch
   readonly backlog: Backlog;
   readonly leases: readonly ActorLease[]; // with the times of the actors' clocks
-  readonly seenAt: ReadonlyMap<string, number>; // when each lease was renewed, by our clock, which may differ
+  readonly leasesSeen: readonly ActorLease[]; // the same, with the times at which this process saw them renewed
   readonly manifest: PolicyManifest | undefined;
   readonly leader: LeaderLease | undefined;
 }
@@ -104,22 +104,16 @@ const forgottenAfterSeconds = 120;
 
 /** @param snapshots rising in time; speeds are between an actor's first lease in them and its last. */
 function actorsNow(snapshots: readonly Snapshot[]): ActorNow[] {
-  const newest = snapshots.at(-1)!;
-  const { at, leases, manifest } = newest;
-  const ours = byOurClock(newest);
+  const { at, leases, leasesSeen, manifest } = snapshots.at(-1)!;
   return leases
     .map((lease, i) => {
       const first = snapshots
         .flatMap((snapshot) => snapshot.leases)
         .find((other) => other.actor === lease.actor && isSameProcess(other, lease));
-      return { ...actorReport(ours[i]!, manifest, at), ...speed(first ?? lease, lease) };
+      return { ...actorReport(leasesSeen[i]!, manifest, at), ...speed(first ?? lease, lease) };
     })
     .filter(({ seenSecondsAgo }) => seenSecondsAgo < forgottenAfterSeconds)
     .sort((a, b) => a.actor.localeCompare(b.actor, 'en', { numeric: true }));
-}
-
-function byOurClock({ leases, seenAt }: Snapshot): ActorLease[] {
-  return leases.map((lease) => ({ ...lease, lastSeenAt: seenAt.get(lease.actor)! }));
 }
 
 /** Whether both leases are of one process: its counters only rise until it restarts. */

@@ -5,7 +5,7 @@ import { lazily } from '../../../shared/base/remembered.js';
 import type { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
-import { ActorLeaseClock, hasLearner, LeaseClock } from '../../existing-run/learner-lease.js';
+import { ActorLeaseClock, hasLearner, LeaseClock } from '../../existing-run/leases.js';
 import { flowOf, flowWindowMs, type Snapshot } from './flow.js';
 import { EventHistory } from './history.js';
 import type { RunView } from './run-view.js';
@@ -127,7 +127,7 @@ export class LiveRun {
       this.#snapshots = this.#snapshots.filter((snapshot) => at - snapshot.at <= flowWindowMs);
       this.#snapshots.push({
         ...{ at, backlog, leases, manifest },
-        seenAt: this.#actorLeases.seenAt(leases, at),
+        leasesSeen: this.#actorLeases.seen(leases, at),
         leader: this.#leases.seen(leader, at),
       });
       if (at - this.#sampledAt >= samplesEveryMs) await this.#sample(at);

@@ -59,7 +59,7 @@ function drawSplits(
     const drawn = drawProblem(random, spec);
     if (drawn !== undefined) {
       const combination = combinationOf(drawn.problem.numbers);
-      const key = `${combination}=${drawn.problem.target}`;
+      const key = `${combination}=${drawn.problem.target}`; // as problemKey, which would sort again
       if (!seen.has(key)) {
         const [split, size] = isHeldOut(combination)
           ? [test, spec.testSize]

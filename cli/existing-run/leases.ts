@@ -51,14 +51,12 @@ export class LeaseClock {
 export class ActorLeaseClock {
   readonly #clocks = new Map<string, RenewalClock>();
 
-  /** When each lease was renewed, by actor. @param at ms since the epoch, when they were read. */
-  seenAt(leases: readonly ActorLease[], at: number): ReadonlyMap<string, number> {
-    return new Map(
-      leases.map(({ actor, lastSeenAt }) => {
-        const clock = this.#clocks.get(actor) ?? new RenewalClock();
-        this.#clocks.set(actor, clock);
-        return [actor, clock.seenAt(lastSeenAt, at)];
-      }),
-    );
+  /** @param at ms since the epoch, when the leases were read. @returns them in the same order. */
+  seen(leases: readonly ActorLease[], at: number): ActorLease[] {
+    return leases.map((lease) => {
+      const clock = this.#clocks.get(lease.actor) ?? new RenewalClock();
+      this.#clocks.set(lease.actor, clock);
+      return { ...lease, lastSeenAt: clock.seenAt(lease.lastSeenAt, at) };
+    });
   }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { hasLearner, LeaseClock, usualRenewalMs } from '../../../cli/existing-run/learner-lease.js';
+import { hasLearner, LeaseClock, usualRenewalMs } from '../../../cli/existing-run/leases.js';
 
 /** Looks at a lease every second, and returns whether a learner leads by it each time. */
 function looks(renewals: readonly (number | undefined)[], from = 1_000_000): boolean[] {
