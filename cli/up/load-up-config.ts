@@ -19,7 +19,7 @@ import {
   upService,
   withEnd,
   withKey,
-  usualActors,
+  usualActorsOfRun,
   usualSteps,
 } from './up-config.js';
 
@@ -89,7 +89,10 @@ export function loadUpConfig(
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
-  const config = withKey(UpConfig.parse({ actors: usualActors(given.sampler), ...given }), env);
+  const config = withKey(
+    UpConfig.parse({ actors: usualActorsOfRun(given.sampler), ...given }),
+    env,
+  );
   const complete = config.resume ? settings : withEnd(withUsual(given, settings));
   return { config, given, settings: complete };
 }

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import {
@@ -46,6 +47,18 @@ export function usualActors(sampler: SamplerKind | undefined): number {
   return isEngine(sampler) ? 1 : 2;
 }
 
+/**
+ * The same beside training on this machine. On few processors one actor that samples by itself trains faster than
+ * two: it samples more rollouts at once, and takes each version once (docs/experiments/settings.md).
+ */
+export function usualActorsOfRun(
+  sampler: SamplerKind | undefined,
+  processors = availableParallelism(),
+): number {
+  const samplesItself = sampler === undefined || sampler === 'onnx';
+  return samplesItself && processors < 4 ? 1 : usualActors(sampler);
+}
+
 /** How long processes may take to become ready, in whole ms, as timers need it. */
 export function readyMs({ readySeconds }: Pick<UpConfig, 'readySeconds'>): number {
   return Math.ceil(1_000 * readySeconds);
@@ -59,7 +72,9 @@ export const UpConfig = z.object({
     .default(false)
     .describe('continue --run from its last checkpoint, with its own settings.'),
   runsDir: string.default('runs').describe('where the folders of the runs are.'),
-  actors: processSettings.actors,
+  actors: processSettings.actors.describe(
+    'number of actor processes; 1 by default with --sampler vllm or sglang, and on fewer than four processors with onnx.',
+  ),
   evalActors: int
     .min(0)
     .max(256)
@@ -201,9 +216,15 @@ export function withEnd(settings: UpRequest['settings']): UpRequest['settings'] 
 
 /**
  * Steps of a quarter of the size of the learner's default: the shipped model learns sooner with them
- * (docs/experiments/settings.md). Evaluations come after four times as many steps, so about as often by the clock.
+ * (docs/experiments/settings.md). A part of such a step would be too little work for one call, so each is sent whole.
+ * Evaluations come after four times as many steps, so about as often by the clock.
  */
-const smallSteps = { groupsPerBatch: 16, evalEveryVersions: 80 };
+const smallSteps = {
+  groupsPerBatch: 16,
+  numMinibatches: 1,
+  advantage: 'maxrl',
+  evalEveryVersions: 80,
+};
 
 /** The launcher's own defaults for a new run, which depend on what is trained. */
 export function usualSteps(

@@ -6,7 +6,8 @@ import { kebab } from '../../shared/service/config.js';
 import { TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 import { loadEvalConfig } from '../../cli/eval/eval-config.js';
 import { loadUpConfig } from '../../cli/up/load-up-config.js';
-import { asFlags, runSettings, type UpConfig } from '../../cli/up/up-config.js';
+import { asFlags, runSettings, type UpConfig, usualActors } from '../../cli/up/up-config.js';
+import { SamplerKind } from '../../shared/wire/actor-lease.js';
 import type { PlannedRun } from './plan.js';
 import type { FurtherEvaluation, Settings } from './sweep-file.js';
 
@@ -22,9 +23,13 @@ export interface AppliedRun extends PlannedRun {
 /** A single run of an experiment is not watched, and nothing may slow it down, unless its settings say otherwise. */
 const quiet = { json: true, dashboard: false };
 
-/** The flags of a run, without its place: each is given once, since `offbeat up` refuses two values. */
+/**
+ * The flags of a run, without its place: each is given once, since `offbeat up` refuses two values. The number of
+ * actors does not depend on the machine, as it does by default, so that an experiment is the same one everywhere.
+ */
 export function flagsOf({ settings }: Pick<PlannedRun, 'settings'>): string[] {
-  return asFlags({ ...quiet, ...settings });
+  const actors = usualActors(SamplerKind.optional().parse(settings['sampler']));
+  return asFlags({ ...quiet, actors, ...settings });
 }
 
 /** The part of `AppliedSettings` that is the run's configuration, where names are paths and no flags. */

@@ -6,12 +6,17 @@ import { after, before, describe, it } from 'node:test';
 import { Launch, resumed } from '../../../cli/up/resume.js';
 import { createRunFolder, findRunFolder } from '../../../cli/run-folder.js';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
-import type { UpRequest } from '../../../cli/up/up-config.js';
+import { type UpRequest, usualActorsOfRun } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { complaintOf } from '../../support/complaint.js';
 
 /** What a run with the shipped model began with, besides what was given. */
-const smallSteps = { groupsPerBatch: 16, evalEveryVersions: 80 };
+const smallSteps = {
+  groupsPerBatch: 16,
+  numMinibatches: 1,
+  advantage: 'maxrl',
+  evalEveryVersions: 80,
+};
 
 /** A run that was started with `began`, resumed with `given`. */
 function resume(began: string[], given: string[], env: Record<string, string> = {}): UpRequest {
@@ -53,7 +58,8 @@ describe('a resumed run', () => {
     const began = resume(engine, []).config;
     assert.deepEqual([began.engineUrl, began.actors], ['http://gpu-0:8000', 1]);
     const moved = resume(engine, ['--sampler=onnx']).config;
-    assert.deepEqual([moved.sampler, moved.engineUrl, moved.actors], ['onnx', undefined, 2]);
+    const actors = usualActorsOfRun('onnx');
+    assert.deepEqual([moved.sampler, moved.engineUrl, moved.actors], ['onnx', undefined, actors]);
     const segments = resume([...engine, '--segment-tokens=64'], ['--sampler=onnx']).config;
     assert.equal(segments.segmentTokens, undefined);
     const back = resume([...engine, '--actors=3'], ['--sampler=onnx', '--actors=4']).config;

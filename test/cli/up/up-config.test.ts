@@ -3,8 +3,9 @@ import { describe, it } from 'node:test';
 import { upHelp } from '../../../cli/up/up.js';
 import { sftCommand } from '../../../cli/up/sft.js';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
-import { asFlags, readyMs, UpConfig } from '../../../cli/up/up-config.js';
+import { asFlags, readyMs, UpConfig, usualActorsOfRun } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
+import type { SamplerKind } from '../../../shared/wire/actor-lease.js';
 import { complaintOf } from '../../support/complaint.js';
 import { runOffbeat } from '../../support/offbeat.js';
 
@@ -12,7 +13,12 @@ const load = (argv: string[], env: Record<string, string> = {}) =>
   loadUpConfig(LearnerConfig, argv, env);
 
 /** What a new run with the shipped model gets besides what is given. */
-const smallSteps = { groupsPerBatch: 16, evalEveryVersions: 80 };
+const smallSteps = {
+  groupsPerBatch: 16,
+  numMinibatches: 1,
+  advantage: 'maxrl',
+  evalEveryVersions: 80,
+};
 
 const complaint = (argv: string[], env: Record<string, string> = {}) =>
   complaintOf(() => load(argv, env));
@@ -34,18 +40,31 @@ describe('the flags of npm start', () => {
 
   it('the flags of npm start make small steps of the shipped model, unless their size is given', () => {
     const stepsOf = (...argv: string[]) => {
-      const { groupsPerBatch, evalEveryVersions } = load(argv).settings;
-      return { groupsPerBatch, evalEveryVersions };
+      const { groupsPerBatch, numMinibatches, advantage, evalEveryVersions } = load(argv).settings;
+      return { groupsPerBatch, numMinibatches, advantage, evalEveryVersions };
     };
-    const ofLearner = { groupsPerBatch: undefined, evalEveryVersions: undefined };
+    const ofLearner = stepsOf('--groups-per-batch=64');
+    assert.deepEqual(Object.values(ofLearner), [64, undefined, undefined, undefined]);
     assert.deepEqual(stepsOf(), smallSteps);
     assert.deepEqual(stepsOf('--eval-every-versions=5'), { ...smallSteps, evalEveryVersions: 5 });
-    assert.deepEqual(stepsOf('--groups-per-batch=64'), { ...ofLearner, groupsPerBatch: 64 });
-    assert.deepEqual(stepsOf('--model-dir=models/other'), ofLearner);
-    assert.deepEqual(stepsOf('--run=r', '--resume'), ofLearner);
+    assert.deepEqual(stepsOf('--advantage=mean_std').advantage, 'mean_std');
+    const none = { ...ofLearner, groupsPerBatch: undefined };
+    assert.deepEqual(stepsOf('--model-dir=models/other'), none);
+    assert.deepEqual(stepsOf('--run=r', '--resume'), none);
     assert.match(complaint(['--num-minibatches=3']), /--groups-per-batch, which is 16/);
     const sft = loadUpConfig(LearnerConfig, [], {}, sftCommand).settings;
     assert.deepEqual(Object.keys(sft).sort(), ['data', 'epochs', 'schedule']);
+  });
+
+  it('the flags of npm start start one actor where few processors sample and train, unless told otherwise', () => {
+    const counts = (sampler: SamplerKind) =>
+      [1, 2, 3, 4, 64].map((processors) => usualActorsOfRun(sampler, processors));
+    assert.deepEqual(counts('onnx'), [1, 1, 1, 2, 2]);
+    assert.deepEqual(counts('tinker'), [2, 2, 2, 2, 2]);
+    assert.deepEqual(counts('vllm'), [1, 1, 1, 1, 1]);
+    assert.equal(load([]).config.actors, usualActorsOfRun('onnx'));
+    assert.equal(load(['--sampler=tinker']).config.actors, 2);
+    assert.equal(load(['--actors=5']).config.actors, 5);
   });
 
   it('the flags of npm start give a time to become ready in whole milliseconds, which timers need', () => {
