@@ -99,7 +99,8 @@ export function loadUpConfig(
 
 /** Settings of the learner that its launcher chooses if they are not given and then passes on as flags, or from which it derives others. */
 const chosenHere = [
-  ...[...limits, 'data', 'schedule', 'groupsPerBatch', 'evalEveryVersions'],
+  ...[...limits, 'data', 'schedule', 'groupsPerBatch', 'numMinibatches', 'evalEveryVersions'],
+  ...['advantage', 'maxrlUntil'],
   ...['stopPatienceSeconds', 'trainerClass', 'publishAdapters', 'maxStepsOffPolicy', 'loraRank'],
 ];
 

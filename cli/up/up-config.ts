@@ -219,20 +219,19 @@ export function withEnd(settings: UpRequest['settings']): UpRequest['settings'] 
  * (docs/experiments/settings.md). A part of such a step would be too little work for one call, so each is sent whole.
  * Evaluations come after four times as many steps, so about as often by the clock.
  */
-const smallSteps = {
-  groupsPerBatch: 16,
-  numMinibatches: 1,
-  advantage: 'maxrl',
-  evalEveryVersions: 80,
-};
+const smallSteps = { groupsPerBatch: 16, numMinibatches: 1, evalEveryVersions: 80 };
+
+/** First many ways to an answer, and in the end one sure one (docs/experiments/settings.md). */
+const manyWaysFirst = { advantage: 'maxrl', maxrlUntil: 0.85 };
 
 /** The launcher's own defaults for a new run, which depend on what is trained. */
 export function usualSteps(
   { modelDir }: Partial<UpConfig>,
-  { data, groupsPerBatch }: UpRequest['settings'],
+  { data, groupsPerBatch, advantage }: UpRequest['settings'],
 ): UpRequest['settings'] {
   const isShipped = resolve(modelDir ?? embeddedModelPath) === resolve(embeddedModelPath);
-  return isShipped && data === undefined && groupsPerBatch === undefined ? smallSteps : {};
+  if (!isShipped || data !== undefined || groupsPerBatch !== undefined) return {};
+  return { ...smallSteps, ...(advantage === undefined && manyWaysFirst) };
 }
 
 /** Settings as flags. */

@@ -55,7 +55,7 @@ export const batching = {
   numMinibatches: hyperparameter(
     z.int().positive(),
     4,
-    'equal parts of each substep, each sent to the backend as soon as it is full.',
+    'equal parts of each substep, each sent to the backend as soon as it is full. npm start uses 1 for the embedded model.',
   ),
   maxStepsOffPolicy: hyperparameter(
     z.int().min(0),

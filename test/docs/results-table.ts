@@ -129,39 +129,53 @@ const tables: readonly ResultTable[] = [
       rowOfKnown('pre-trained problems, after `maxrl`', 'maxrl'),
     ],
   },
-  {
-    page: 'docs/experiments/new-targets.md',
-    section: 'maxrl in small steps',
-    experiment: 'maxrl',
+  ...onPages(['README.md', 'docs/experiments.md', 'docs/experiments/new-targets.md'], {
+    section: 'npm start',
+    experiment: 'npm-start',
     head: headlineHead,
     rows: [
       {
         label: 'before, at temperature 2',
-        choice: { arm: 'maxrl' },
+        choice: { minutes: '10' },
         measures: [
           ...['base at 2', 'base greedily', 'base in 4 tries at 2', 'base in 16 tries at 2'],
           'base in 64 tries at 2',
         ],
       },
-      { label: 'after ten minutes with `maxrl`', choice: { arm: 'maxrl' }, measures: after },
-      rowOfKnown(
-        'pre-trained problems, before',
-        'maxrl',
-        known.map((name) => `${name}, base`),
-      ),
-      rowOfKnown('pre-trained problems, after', 'maxrl'),
+      ...Object.entries({ one: '1', two: '2', ten: '10' }).map(([label, minutes]) => ({
+        label: `after ${label} minute${label === 'one' ? '' : 's'}`,
+        choice: { minutes },
+        measures: after,
+      })),
+      {
+        label: 'pre-trained problems, before',
+        choice: { minutes: '10' },
+        measures: [...known.map((name) => `${name}, base`), ...nothing],
+      },
+      {
+        label: 'pre-trained problems, after ten minutes',
+        choice: { minutes: '10' },
+        measures: [...known, ...nothing],
+      },
     ],
-  },
-  ...onPages(['README.md', 'docs/experiments/new-targets.md'], {
-    section: 'the small steps',
-    experiment: 'small-steps',
-    head: ['minutes', 'temperature 1', 'greedily', 'in 4 tries', 'in 16 tries', 'steps'],
-    rows: ['1', '2', '10'].map((minutes) => ({
-      label: minutes,
-      choice: { minutes },
-      measures: ['solved', 'greedily', 'in 4 tries', 'in 16 tries', 'steps'],
-    })),
   }),
+  {
+    page: 'docs/experiments/settings.md',
+    section: 'the end of maxrl',
+    experiment: 'sharpen',
+    head: [
+      ...['', 'temperature 1', 'greedily', 'in 4 tries', 'in 16 tries'],
+      ...['pre-trained', 'greedily', 'in 4 tries', 'steps', 'entropy'],
+    ],
+    rows: ['maxrl until 0.7', 'maxrl until 0.85'].map((advantage) => ({
+      label: advantage,
+      choice: { advantage },
+      measures: [
+        ...['solved', 'greedily', 'in 4 tries', 'in 16 tries', ...known],
+        ...['steps', 'entropy at the end'],
+      ],
+    })),
+  },
   {
     page: 'docs/experiments/new-targets.md',
     section: 'the differences by advantage',

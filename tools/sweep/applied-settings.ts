@@ -28,7 +28,8 @@ const quiet = { json: true, dashboard: false };
  * actors does not depend on the machine, as it does by default, so that an experiment is the same one everywhere.
  */
 export function flagsOf({ settings }: Pick<PlannedRun, 'settings'>): string[] {
-  const actors = usualActors(SamplerKind.optional().parse(settings['sampler']));
+  const sampler = SamplerKind.safeParse(settings['sampler']).data; // another one is refused with the flags
+  const actors = usualActors(sampler);
   return asFlags({ ...quiet, actors, ...settings });
 }
 

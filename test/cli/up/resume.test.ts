@@ -12,10 +12,8 @@ import { complaintOf } from '../../support/complaint.js';
 
 /** What a run with the shipped model began with, besides what was given. */
 const smallSteps = {
-  groupsPerBatch: 16,
-  numMinibatches: 1,
-  advantage: 'maxrl',
-  evalEveryVersions: 80,
+  ...{ groupsPerBatch: 16, numMinibatches: 1, evalEveryVersions: 80 },
+  ...{ advantage: 'maxrl', maxrlUntil: 0.85 },
 };
 
 /** A run that was started with `began`, resumed with `given`. */

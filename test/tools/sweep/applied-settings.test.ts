@@ -30,6 +30,22 @@ describe('the flags of a run of an experiment', () => {
   });
 });
 
+describe('the number of actors of an experiment', () => {
+  const actorsWith = (settings: Record<string, string | number>) =>
+    loadUpConfig(LearnerConfig, flagsOf({ settings }), {}).config.actors;
+
+  it('the number of actors of an experiment does not depend on the machine', () => {
+    assert(flagsOf({ settings: {} }).includes('--actors=2'));
+    assert.deepEqual([actorsWith({}), actorsWith({ actors: 1 })], [2, 1]);
+    const engine = { sampler: 'vllm', engineUrl: 'http://gpu:8000', modelDir: '/m' };
+    assert.equal(actorsWith(engine), 1);
+  });
+
+  it('the number of actors of an experiment does not hide that its sampler is unknown', () => {
+    assert.throws(() => actorsWith({ sampler: 'llama' }), /--sampler/);
+  });
+});
+
 describe('the settings that apply to a run of an experiment', async () => {
   const applied = await appliedSettings(schemas, { groupSize: 8, segmentTokens: 3 }, [cool]);
 
