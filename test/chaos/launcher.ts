@@ -249,7 +249,7 @@ class Launched implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.up.child.kill('SIGKILL');
-    for (const pid of this.up.processes()) process.kill(pid, 'SIGKILL');
+    this.up.killAll();
     await this.#gone();
     this.disk?.[Symbol.dispose]();
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });

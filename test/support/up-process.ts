@@ -92,6 +92,18 @@ export class UpProcess implements AsyncDisposable {
     return found;
   }
 
+  /** Kills every process of the run that is still there. */
+  killAll(): void {
+    for (const pid of this.processes()) {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch (error) {
+        // A service that sees its launcher die may have ended since it was listed.
+        if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+      }
+    }
+  }
+
   path(name: string): string {
     return join(this.folder, 'runs', this.run, name);
   }
@@ -102,7 +114,7 @@ export class UpProcess implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.child.kill('SIGKILL');
-    for (const pid of this.processes()) process.kill(pid, 'SIGKILL');
+    this.killAll();
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
   }
 }

@@ -94,6 +94,8 @@ describe('the flags of npm start', () => {
     };
     const rest = { ...smallSteps, maxMinutes: 60, numMinibatches: 2, maxrlUntil: 0.5 };
     assert.deepEqual(load([], env).settings, { ...rest, schedule: 'constant' });
+    const { advantage, maxrlUntil } = load([], { LEARNER_ADVANTAGE: 'mean_std' }).settings;
+    assert.deepEqual([advantage, maxrlUntil], ['mean_std', undefined]);
     assert.equal(load(['--max-minutes=1'], env).settings['maxMinutes'], 1);
     assert.equal(load([], { ...env, OFFBEAT_MAX_MINUTES: '2' }).settings['maxMinutes'], 2);
     assert.deepEqual(load(['--run=r', '--resume'], env).settings, {});
