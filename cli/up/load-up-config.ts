@@ -89,10 +89,7 @@ export function loadUpConfig(
 
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
-  const config = withKey(
-    UpConfig.parse({ actors: usualActorsOfRun(given.sampler), ...given }),
-    env,
-  );
+  const config = withKey(UpConfig.parse({ actors: usualActorsOfRun(given), ...given }), env);
   const complete = config.resume ? settings : withEnd(withUsual(given, settings));
   return { config, given, settings: complete };
 }

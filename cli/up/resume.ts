@@ -145,7 +145,7 @@ export function resumed(
 function ofOtherSampler(stored: Launch['launcher'], sampler: SamplerKind): object {
   const { engineUrl: _engine, segmentTokens: _tokens, onAdoption: _cache, ...others } = stored;
   const keepsActors = isEngine(stored.sampler) === isEngine(sampler);
-  return keepsActors ? others : { ...others, actors: usualActorsOfRun(sampler) };
+  return keepsActors ? others : { ...others, actors: usualActorsOfRun({ ...stored, sampler }) };
 }
 
 function withLimits(

@@ -48,15 +48,15 @@ export function usualActors(sampler: SamplerKind | undefined): number {
 }
 
 /**
- * The same beside training on this machine. On few processors one actor that samples by itself trains faster than
- * two: it samples more rollouts at once, and takes each version once (docs/experiments/settings.md).
+ * How many actors a run has by default. Where few processors sample and train, one actor makes more steps than two: it
+ * samples more rollouts at once, and takes each version once (docs/performance.md).
  */
 export function usualActorsOfRun(
-  sampler: SamplerKind | undefined,
+  { sampler = 'onnx', backendUrl }: Pick<Partial<UpConfig>, 'sampler' | 'backendUrl'>,
   processors = availableParallelism(),
 ): number {
-  const samplesItself = sampler === undefined || sampler === 'onnx';
-  return samplesItself && processors < 4 ? 1 : usualActors(sampler);
+  const doesBoth = sampler === 'onnx' && backendUrl === undefined;
+  return doesBoth && processors < 4 ? 1 : usualActors(sampler);
 }
 
 /** How long processes may take to become ready, in whole ms, as timers need it. */
@@ -73,7 +73,8 @@ export const UpConfig = z.object({
     .describe('continue --run from its last checkpoint, with its own settings.'),
   runsDir: string.default('runs').describe('where the folders of the runs are.'),
   actors: processSettings.actors.describe(
-    'number of actor processes; 1 by default with --sampler vllm or sglang, and on fewer than four processors with onnx.',
+    'number of actor processes; 1 by default with --sampler vllm or sglang, and where fewer than four processors sample ' +
+      'with onnx and train.',
   ),
   evalActors: int
     .min(0)

@@ -45,7 +45,8 @@ export const batching = {
   groupsPerBatch: hyperparameter(
     z.int().positive(),
     64,
-    'groups per step; each step publishes one policy version. npm start uses 16 for the embedded model.',
+    'groups per step; each step publishes one policy version. npm start uses 16 for the embedded model, and only then chooses ' +
+      '--num-minibatches, --advantage and --eval-every-versions.',
   ),
   numSubsteps: hyperparameter(
     z.int().positive(),

@@ -5,7 +5,11 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import { loadUpConfig } from '../../cli/up/load-up-config.js';
+import { usualActorsOfRun } from '../../cli/up/up-config.js';
+import { LearnerConfig } from '../../learner/config.js';
 import { describe as textOf } from '../../tools/sweep/plan.js';
+import { readSweepFile } from '../../tools/sweep/sweep-file.js';
 import { racePage, updatedRaces } from './race-table.js';
 import { committedReport, committedResults, resultPages, updatedResults } from './results-table.js';
 
@@ -53,6 +57,19 @@ describe('the results in the documentation', () => {
         );
       }
     }
+  });
+
+  it('the experiment on npm start has the settings that npm start has on two processors', async () => {
+    const { settings: given } = await readSweepFile(
+      join(packageRoot, 'docs/experiments/npm-start.json'),
+      false,
+    );
+    const chosen = loadUpConfig(LearnerConfig, [], {}).settings;
+    // A sweep gives the limit and the evaluations, and leaves the schedule to the launcher.
+    const { maxMinutes: _limit, evalEveryVersions: _every, schedule: _fall, ...usual } = chosen;
+    assert(Object.keys(usual).length > 0);
+    for (const [key, value] of Object.entries(usual)) assert.equal(given[key], value, key);
+    assert.equal(given['actors'], usualActorsOfRun({}, 2));
   });
 
   it('the committed results are of the model that ships', async () => {

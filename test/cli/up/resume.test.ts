@@ -56,7 +56,7 @@ describe('a resumed run', () => {
     const began = resume(engine, []).config;
     assert.deepEqual([began.engineUrl, began.actors], ['http://gpu-0:8000', 1]);
     const moved = resume(engine, ['--sampler=onnx']).config;
-    const actors = usualActorsOfRun('onnx');
+    const actors = usualActorsOfRun({});
     assert.deepEqual([moved.sampler, moved.engineUrl, moved.actors], ['onnx', undefined, actors]);
     const segments = resume([...engine, '--segment-tokens=64'], ['--sampler=onnx']).config;
     assert.equal(segments.segmentTokens, undefined);

@@ -5,7 +5,6 @@ import { sftCommand } from '../../../cli/up/sft.js';
 import { loadUpConfig } from '../../../cli/up/load-up-config.js';
 import { asFlags, readyMs, UpConfig, usualActorsOfRun } from '../../../cli/up/up-config.js';
 import { LearnerConfig } from '../../../learner/config.js';
-import type { SamplerKind } from '../../../shared/wire/actor-lease.js';
 import { complaintOf } from '../../support/complaint.js';
 import { runOffbeat } from '../../support/offbeat.js';
 
@@ -57,12 +56,15 @@ describe('the flags of npm start', () => {
   });
 
   it('the flags of npm start start one actor where few processors sample and train, unless told otherwise', () => {
-    const counts = (sampler: SamplerKind) =>
-      [1, 2, 3, 4, 64].map((processors) => usualActorsOfRun(sampler, processors));
-    assert.deepEqual(counts('onnx'), [1, 1, 1, 2, 2]);
-    assert.deepEqual(counts('tinker'), [2, 2, 2, 2, 2]);
-    assert.deepEqual(counts('vllm'), [1, 1, 1, 1, 1]);
-    assert.equal(load([]).config.actors, usualActorsOfRun('onnx'));
+    const counts = (given: Parameters<typeof usualActorsOfRun>[0]) =>
+      [1, 2, 3, 4, 64].map((processors) => usualActorsOfRun(given, processors));
+    assert.deepEqual(counts({ sampler: 'onnx' }), [1, 1, 1, 2, 2]);
+    assert.deepEqual(counts({ backendUrl: 'http://gpu:8000' }), [2, 2, 2, 2, 2]);
+    assert.deepEqual(counts({ sampler: 'tinker' }), [2, 2, 2, 2, 2]);
+    assert.deepEqual(counts({ sampler: 'vllm' }), [1, 1, 1, 1, 1]);
+    assert.equal(load([]).config.actors, usualActorsOfRun({}));
+    const elsewhere = ['--backend-url=http://gpu:8000', '--api-key=k', '--model-dir=/m'];
+    assert.equal(load(elsewhere).config.actors, 2);
     assert.equal(load(['--sampler=tinker']).config.actors, 2);
     assert.equal(load(['--actors=5']).config.actors, 5);
   });
