@@ -68,6 +68,32 @@ export async function ensureConsumer(
   }
 }
 
+/**
+ * Deletes a consumer unless there is none.
+ *
+ * nats-server 2.9.10 forgets a consumer before it deletes its folder. If it writes the consumer's state there at the
+ * same moment, it reports `directory not empty`. The consumer is gone then, but the next of its name may begin with
+ * that state.
+ *
+ * @returns whether nothing of it is left.
+ */
+export async function deleteConsumer(
+  link: Link,
+  stream: string,
+  durable: string,
+): Promise<boolean> {
+  const { consumers } = link.jsm;
+  const what = `consumer ${durable} of ${stream}`;
+  try {
+    await askFor(link, `delete ${what}`, () => consumers.delete(stream, durable));
+    return true;
+  } catch (caught) {
+    const found = await askFor(link, `look for ${what}`, () => consumers.info(stream, durable));
+    if (found !== undefined) throw caught;
+    return false;
+  }
+}
+
 /** Lists the settings that the server reports differently, as `max_msgs is 12, not 13`. */
 export function differences(asked: object, echoed: object): string[] {
   const given = new Map<string, unknown>(Object.entries(echoed));

@@ -1,6 +1,6 @@
 import { errorText } from '../base/errors.js';
-import { ensureConsumer, ensureStream } from './ensure.js';
-import { askFor, isConnected, type Link } from './link.js';
+import { deleteConsumer, ensureConsumer, ensureStream } from './ensure.js';
+import { isConnected, type Link } from './link.js';
 import type { Source } from './names.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { QueueRepair, repairEveryMs, skipHiddenNumbers } from './queue-repair.js';
@@ -66,9 +66,9 @@ export class RunStreams {
   async resetConsumer(source: Source): Promise<void> {
     if (this.#limits === undefined) throw new Error('resetConsumer before ensureRun');
     const { stream, durable } = this.link.names.consumer(source);
-    await askFor(this.link, `delete consumer ${durable}`, () =>
-      this.link.jsm.consumers.delete(stream, durable),
-    );
+    while (!(await deleteConsumer(this.link, stream, durable))) {
+      await this.#ensureConsumer(source, this.#limits); // to delete it with what is left of the last
+    }
     await this.#ensureConsumer(source, this.#limits);
   }
 

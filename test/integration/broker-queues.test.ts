@@ -444,6 +444,26 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await depth('scored'), 0);
   });
 
+  it('a consumer is reset although the server fails to delete its folder', async (t) => {
+    const { consumers } = learner.link.jsm;
+    const { stream, durable } = learner.names.consumer('scored.train');
+    const created = async () => (await consumers.info(stream, durable)).created;
+    const first = await created();
+    const remove = consumers.delete.bind(consumers);
+    const notEmpty = new Error('unlinkat obs/learner-train: directory not empty');
+    const deleting = t.mock.method(consumers, 'delete', remove);
+    deleting.mock.mockImplementationOnce(async (...of) => {
+      await remove(...of);
+      throw notEmpty;
+    });
+    await learner.resetConsumer('scored.train');
+    assert.notEqual(await created(), first);
+    assert.equal(deleting.mock.callCount(), 2); // the second removes what the first has left
+
+    deleting.mock.mockImplementation(() => Promise.reject(notEmpty));
+    await assert.rejects(learner.resetConsumer('scored.train'), notEmpty);
+  });
+
   it(
     'a scored group is dead-lettered for its failures, not for the number of restarted learners',
     { timeout: 20_000 },

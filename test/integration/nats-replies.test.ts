@@ -9,6 +9,7 @@ import { accountsBlock } from '../../cli/nats-server/start.js';
 import type { z } from 'zod';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Delivery } from '../../shared/broker/consume.js';
+import { deleteConsumer } from '../../shared/broker/ensure.js';
 import type { Identity } from '../../shared/broker/permissions.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
@@ -250,7 +251,7 @@ describe('an actor in its own account', { timeout: 240_000 }, () => {
     const consuming = consume(samples, 'tickets.train', Ticket, options, async (delivery) => {
       const { stream, durable } = trains.names.consumer('tickets.train');
       try {
-        await trains.link.jsm.consumers.delete(stream, durable);
+        await deleteConsumer(trains.link, stream, durable);
         await delivery.lease.ack();
       } catch (caught) {
         failure = caught;
