@@ -369,21 +369,26 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.deepEqual(handled, []);
   });
 
-  it('a message with malformed headers is dead-lettered, and the next one is handled', async () => {
-    const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Body: two\nlines\r\n\r\n');
-    const fields = Object.assign(headers(), { encode: () => malformed });
-    const { connection } = learner.link;
-    connection.publish('offbeat.test.tickets.train', Uint8Array.of(1), { headers: fields });
-    await connection.flush();
-    await issue(0);
-    const handled: string[] = [];
-    void takeTickets(({ value }) => note(handled, value.ticketId));
-    const letter = await firstDeadLetter();
-    assert.equal(letter.reason, 'offbeat.test.tickets.train: its headers are malformed');
-    assert.deepEqual([...letter.data], [1]);
-    await until(async () => (await depth('tickets')) === 0);
-    assert.deepEqual(handled, ['t-0']);
-  });
+  const manyHeaders = Array.from({ length: 3_000 }, (_, i) => `k${i}:\r\n`).join('');
+  for (const [what, text] of [
+    ['malformed', 'Offbeat-Body: two\nlines\r\n'],
+    ['very many', manyHeaders], // decoding time grows with the square
+  ] as const)
+    it(`a message with ${what} headers is dead-lettered, and the next one is handled`, async () => {
+      const malformed = Buffer.from(`NATS/1.0\r\n${text}\r\n`);
+      const fields = Object.assign(headers(), { encode: () => malformed });
+      const { connection } = learner.link;
+      connection.publish('offbeat.test.tickets.train', Uint8Array.of(1), { headers: fields });
+      await connection.flush();
+      await issue(0);
+      const handled: string[] = [];
+      void takeTickets(({ value }) => note(handled, value.ticketId));
+      const letter = await firstDeadLetter();
+      assert.equal(letter.reason, 'offbeat.test.tickets.train: its headers are malformed');
+      assert.deepEqual([...letter.data], [1]);
+      await until(async () => (await depth('tickets')) === 0);
+      assert.deepEqual(handled, ['t-0']);
+    });
 
   it(
     'a consumer retries a failing message and dead-letters it on the last try',

@@ -304,7 +304,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       await forgeObject('oversized', { size: 2 ** 40 });
       await forgeObject('damaged', { size: 0 });
       await forgeObject('forged', { size: -1, nuid: '>' });
-      for (const name of ['oversized', 'damaged', 'forged', 'none', 'x'.repeat(50_000)]) {
+      for (const name of ['oversized', 'damaged', 'forged', 'none', 'x'.repeat(10_000)]) {
         await forge({ 'Offbeat-Body': name }, own);
       }
       const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Reason: two\nlines\r\n\r\n');
@@ -318,22 +318,30 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
 
     it('a reader that waits for letters goes on after one with malformed headers', async () => {
       const stopping = new AbortController();
-      const seqs: number[] = [];
+      const read: (string | undefined)[] = []; // why each is unreadable
       const reading = (async () => {
-        for await (const { seq } of broker.deadLetters.read(stopping.signal)) seqs.push(seq);
+        for await (const { unreadable } of broker.deadLetters.read(stopping.signal)) {
+          read.push(unreadable);
+        }
       })();
       const before = (await answer('list')).length;
-      await until(() => seqs.length === before);
+      await until(() => read.length === before);
       const events: string[] = []; // of the connection
       void (async () => {
         for await (const { type } of broker.link.connection.status()) events.push(type);
       })();
       const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Reason: two\nlines\r\n\r\n');
-      const fields = Object.assign(headers(), { encode: () => malformed });
+      const lines = Array.from({ length: 3_000 }, (_, i) => `k${i}:\r\n`).join('');
+      const many = Buffer.from(`NATS/1.0\r\n${lines}\r\n`); // decoding time grows with the square
       const subject = broker.names.subjects.dead('actor', 'actor-0');
-      broker.link.connection.publish(subject, new Uint8Array(), { headers: fields });
+      for (const bytes of [malformed, many]) {
+        const fields = Object.assign(headers(), { encode: () => bytes });
+        broker.link.connection.publish(subject, new Uint8Array(), { headers: fields });
+      }
       await bury(5);
-      await until(() => seqs.length === before + 2);
+      await until(() => read.length === before + 3);
+      const why = 'its headers are malformed';
+      assert.deepEqual(read.slice(before), [why, why, undefined]);
       assert.deepEqual(events, [], 'the client stopped reading, and connected again');
       stopping.abort();
       await reading;
