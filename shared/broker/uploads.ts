@@ -152,6 +152,6 @@ function manifestIn(message: Uint8Array): Manifest {
     return Manifest.parse(JSON.parse(new TextDecoder().decode(message)));
   } catch (caught) {
     const reason = caught instanceof z.ZodError ? z.prettifyError(caught) : errorText(caught);
-    throw new PermanentError(`it does not describe its body: ${reason}`);
+    throw new PermanentError(`it does not describe its body: ${reason.slice(0, 500)}`); // the sender's words
   }
 }

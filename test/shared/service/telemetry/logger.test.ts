@@ -7,6 +7,7 @@ import { newSeed } from '../../../../shared/broker/access.js';
 import { loadConfig } from '../../../../shared/service/config.js';
 import { PermanentError } from '../../../../shared/base/errors.js';
 import { loggerOptions } from '../../../../shared/service/telemetry/logger.js';
+import { withoutSecrets } from '../../../../shared/service/telemetry/secrets.js';
 import { printError } from '../../../../shared/service/telemetry/print-error.js';
 
 /** The line that a service would write. */
@@ -28,6 +29,14 @@ describe('secrets in the log', () => {
   const seed = newSeed();
   const address = 'nats://user:pa55word@127.0.0.1:4222';
   const jwt = `eyJ0eXAiOiJKV1Qi.${'A'.repeat(40)}.${'b'.repeat(40)}`;
+
+  it('a JWT is removed wherever it begins, also after a text of many such beginnings', () => {
+    const hostile = 'eyJ-'.repeat(50_000); // takes minutes if each is searched to the end of the text
+    assert.equal(withoutSecrets(hostile), hostile);
+    assert.equal(withoutSecrets(`${hostile} ${jwt}`), `${hostile} [redacted JWT]`);
+    for (const before of ['token-', 'a.', '"', '='])
+      assert.equal(withoutSecrets(`${before}${jwt}`), `${before}[redacted JWT]`);
+  });
 
   it('the log has no secret in its fields, at any of three levels', () => {
     for (const name of ['apiKey', 'api_key', 'password', 'authorization', 'x-api-key']) {
