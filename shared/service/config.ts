@@ -118,7 +118,7 @@ function isSecret(key: string): boolean {
 /** Formats a setting's value for an error message, which ends up in logs, without secrets. */
 export function shown(key: string, value: unknown): string {
   if (isSecret(key)) return 'set';
-  return JSON.stringify(value).replace(/\/\/[^/?#"]*@/g, '//…@');
+  return JSON.stringify(value).replace(/\/\/.*@/, '//…@'); // a password may have a slash
 }
 
 /** @returns what to do instead about a flag that is none here, such as `max-loras`; undefined: nothing is known. */

@@ -238,7 +238,7 @@ describe('a configuration', () => {
       '--api-key',
       'hidden1',
       '--nats-url',
-      '//me:hidden2@h:x,//me:hidden@3@h:x',
+      '//me:hidden2@h:x,//me:hidden/4@h:x,//me:hidden@3@h:x',
     ]);
     assert.match(text, /--api-key \(or LEARNER_API_KEY\) is set/);
     assert.doesNotMatch(text, /hidden/);
