@@ -34,9 +34,10 @@ export function batchAdvantages(
  * - `mean_std`: (r_i - mean(r)) / (std(r) + 1e-6), the population deviation, as in TuFT's guide.
  * - `leave_one_out`: r_i - the mean of the others (RLOO, Ahmadian et al. 2024, arXiv:2402.14740);
  *   the centred advantage times G / (G - 1).
- * - `maxrl`: (r_i - mean(r)) / mean(r). With rewards of 0 and 1 the expected gradient of a problem that is solved with
- *   probability p tends to that of log p as G grows, so a rare success weighs up to G - 1. In the divisor a negative
- *   reward counts as 0; if no reward is positive, the divisor is 1. Source: Tajwar et al. 2026, arXiv:2602.02710.
+ * - `maxrl`: (r_i - mean(r)) / mean(|r|). With rewards of 0 and 1 the expected gradient of a problem that is solved with
+ *   probability p tends to that of log p as G grows, so a rare success weighs up to G - 1. Source: Tajwar et al. 2026,
+ *   arXiv:2602.02710, which divides by mean(r). We divide by the mean of the absolute values, which is the same unless a
+ *   reward is negative; then mean(r) can be close to 0, while ours keeps every advantage within G + 1.
  * - `reward`: r_i itself, compared with nothing: REINFORCE (Williams 1992). With rewards of 0 and 1 and
  *   the loss `cross_entropy` it is supervised training on the correct answers.
  *
@@ -60,14 +61,15 @@ export function groupAdvantages(kind: GroupAdvantageKind, rewards: readonly numb
  * The kind of advantages that a step uses.
  *
  * @param maxrlUntil progress of the run at which `maxrl` gives way to `mean_centred`; undefined: never.
- * @param progress of the run before the step, 0 to 1.
+ * @param progress of the run before the step, 0 to 1. A resumed run computes it from its checkpoint on, so rounding
+ *   must not decide.
  */
 export function advantageAt(
   settings: { readonly advantage: AdvantageKind; readonly maxrlUntil?: number | undefined },
   progress: number,
 ): AdvantageKind {
   const { advantage, maxrlUntil = Infinity } = settings;
-  return advantage === 'maxrl' && progress >= maxrlUntil ? 'mean_centred' : advantage;
+  return advantage === 'maxrl' && progress >= maxrlUntil - 1e-9 ? 'mean_centred' : advantage;
 }
 
 /** The others are the centred advantage times one factor of the whole group. */
@@ -78,7 +80,7 @@ const scaleOf: Record<
   mean_centred: () => 1,
   mean_std: (rewards) => 1 / (deviation(rewards) + 1e-6),
   leave_one_out: (rewards) => rewards.length / (rewards.length - 1),
-  maxrl: (rewards) => 1 / (mean(rewards.map((reward) => Math.max(reward, 0))) || 1),
+  maxrl: (rewards) => 1 / (mean(rewards.map(Math.abs)) || 1),
 };
 
 /** Rewards minus their mean; exactly 0 for equal rewards, where rounding would leave a residue. */

@@ -104,7 +104,7 @@ export const advantages = {
   advantage: hyperparameter(
     AdvantageKind,
     'mean_centred',
-    'how a rollout is compared with its group; maxrl divides by the mean, so a rare success weighs more; batch_std ' +
+    'how a rollout is compared with its group; maxrl divides by the mean of the absolute rewards, so a rare success weighs more; batch_std ' +
       'by the deviation over the batch, so the whole batch must arrive before any of it is sent.',
   ),
   normalization: hyperparameter(

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
+  advantageAt,
   advantageScales,
   batchAdvantages,
   groupAdvantages,
@@ -8,6 +9,7 @@ import {
   lengthPenalty,
 } from '../../../shared/rl/advantages.js';
 import type { Normalization } from '../../../shared/rl/objective.js';
+import { progressAt } from '../../../shared/rl/learning-rate.js';
 import { assertClose } from './close.js';
 
 describe('group advantages of rewards 1, 0, 0, 1', () => {
@@ -33,10 +35,14 @@ describe('group advantages of rewards 1, 0, 0, 1', () => {
     assertClose(groupAdvantages('maxrl', [0, 1, 0, 0]), [-1, 3, -1, -1]);
   });
 
-  it('a negative reward counts as 0 in the divisor of maxrl, and without a positive one there is none', () => {
-    // The mean is 0, and that of 1, 0, 0, 1 is 1/2.
-    assertClose(groupAdvantages('maxrl', [1, -1, -1, 1]), [2, -2, -2, 2]);
-    assertClose(groupAdvantages('maxrl', [0, -1]), [0.5, -0.5]);
+  it('the group advantages of maxrl stay within the size of the group plus 1 if rewards are negative', () => {
+    assertClose(groupAdvantages('maxrl', [1, -1, -1, 1]), [1, -1, -1, 1]); // the absolute values have the mean 1
+    assertClose(groupAdvantages('maxrl', [0, -1]), [1, -1]);
+    const penalized = Array.from({ length: 15 }, () => -0.03); // wrong answers, by --length-penalty
+    for (const rest of [0.01, 0.45, 1.4e-17]) {
+      const advantages = groupAdvantages('maxrl', [rest, ...penalized]);
+      for (const advantage of advantages) assert(Math.abs(advantage) <= 17, String(advantage));
+    }
   });
 
   it('the group advantages are the rewards themselves for reward, also if they are all equal', () => {
@@ -46,6 +52,17 @@ describe('group advantages of rewards 1, 0, 0, 1', () => {
 });
 
 describe('group advantages', () => {
+  it('maxrl gives way at the same step, wherever the run was resumed', () => {
+    const settings = { advantage: 'maxrl', maxrlUntil: 0.85 } as const;
+    for (let resumedAt = 0; resumedAt <= 16; resumedAt++) {
+      const run = { progressBefore: resumedAt / 20, stepBefore: resumedAt, maxSteps: 20 };
+      const kinds = [16, 17].map((step) =>
+        advantageAt(settings, progressAt({ ...run, maxSeconds: Infinity }, step, 0)),
+      );
+      assert.deepEqual(kinds, ['maxrl', 'mean_centred'], `resumed at step ${resumedAt}`);
+    }
+  });
+
   it('the group advantages are exactly 0 for equal rewards that no binary fraction holds', () => {
     for (const kind of ['mean_centred', 'mean_std', 'leave_one_out', 'maxrl'] as const) {
       assert.deepEqual(groupAdvantages(kind, [0.1, 0.1, 0.1]), [0, 0, 0]);
