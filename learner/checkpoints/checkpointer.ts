@@ -61,8 +61,8 @@ interface CheckpointerOptions extends Pick<RetentionRules, 'keepEverySteps'> {
   readonly idle: IdleClock;
   /** Called with each state that the backend is about to save after a step. */
   readonly onSave?: ((step: number, path: Promise<string>) => void) | undefined;
-  /** The state that the weights were restored from, if any. */
-  readonly restored: { readonly step: number; readonly path: string } | undefined;
+  /** The checkpoint that the weights were restored from, if any. */
+  readonly restored: Checkpoint | undefined;
   /** States kept by earlier sessions of the run. */
   readonly states: readonly SavedState[];
   readonly log: Logger;
@@ -89,21 +89,24 @@ export class Checkpointer {
   readonly #scores: Map<number, number>; // of evaluated steps, whether their states are saved or not
   readonly #problems = new Map<number, number>(); // of the evaluation of each step, in order of evaluation
   #underEvaluation: () => readonly number[] = () => [];
-  #written: Checkpoint | undefined; // the newest of this session
+  #written: Checkpoint | undefined; // the newest
   #writtenStep: number;
 
   constructor(options: CheckpointerOptions) {
     this.#options = options;
     const { restored } = options;
     this.#states = [...options.states];
-    const isListed = this.#states.some(({ path }) => path === restored?.path);
-    if (restored !== undefined && !isListed) this.#states.push(restored);
+    const isListed = this.#states.some(({ path }) => path === restored?.statePath);
+    if (restored !== undefined && !isListed) {
+      this.#states.push({ step: restored.step, path: restored.statePath });
+    }
     this.#scores = new Map(
       this.#states.flatMap(({ step, score }) => (score === undefined ? [] : [[step, score]])),
     );
     this.#writtenStep = restored?.step ?? 0;
+    this.#written = restored;
     if (restored !== undefined) {
-      this.#saved = { step: restored.step, path: Promise.resolve(restored.path) };
+      this.#saved = { step: restored.step, path: Promise.resolve(restored.statePath) };
     }
   }
 

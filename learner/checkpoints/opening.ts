@@ -31,7 +31,7 @@ export interface OpenedRun {
   readonly table: TicketTableState | undefined;
   readonly ticketKey: TicketKey | undefined; // of the checkpoint's tickets
   readonly rewinds: readonly Rewind[]; // of the run so far
-  readonly state: { readonly step: number; readonly path: string } | undefined; // that the weights were restored from
+  readonly restored: Checkpoint | undefined; // with the rewinds up to now
   readonly states: readonly SavedState[]; // kept by earlier sessions
   readonly usualHoldSeconds: number | undefined; // median hold time of a ticket
   readonly usage: Usage | undefined; // of the run so far
@@ -72,7 +72,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
       table: undefined,
       ticketKey: undefined,
       rewinds: [],
-      state: undefined,
+      restored: undefined,
       states: [],
       usualHoldSeconds: undefined,
       usage: undefined,
@@ -153,7 +153,7 @@ async function resume(
     table: { nextOrder, consumedBelow, consumedAbove, counts },
     ticketKey: checkpoint.ticketKey,
     rewinds,
-    state: { step, path: statePath },
+    restored: { ...checkpoint, rewinds },
     states: states ?? [],
     usualHoldSeconds: checkpoint.usualHoldSeconds,
     usage: checkpoint.usage,

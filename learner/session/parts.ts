@@ -212,7 +212,7 @@ export function makeParts(
       if (retained === undefined || saved === step) return;
       void scope.track(retained.offer(version + saved - step, path));
     },
-    restored: opened.state,
+    restored: opened.restored,
     states: opened.states,
     keepEverySteps: settings.keepEverySteps,
     log,

@@ -91,13 +91,25 @@ describe('the checkpointer', () => {
       unacked,
       meter: new Meter(() => 0),
       idle: new IdleClock(() => 0),
-      restored: { step: 4, path: 'tinker://run/weights/old' },
+      restored: {
+        ...{ v: 1, ...table, step: 4, version: 6, progress: 0.4, rewinds: [{ from: 6, to: 4 }] },
+        ...{ statePath: 'tinker://run/weights/old', savedAt: 1 },
+      },
       states,
       keepEverySteps,
       log: silent,
     });
     return { happened, ledger, saved, unacked, checkpointer };
   }
+
+  it('the evaluation of restored weights reaches the ledger, although no step may follow', async () => {
+    const { ledger, checkpointer } = setUp();
+    await checkpointer.scored(4, 0.5, 64);
+    const path = 'tinker://run/weights/old';
+    assert.equal(ledger.length, 1);
+    assert.deepEqual(ledger[0]!.states, [{ step: 4, path, score: 0.5 }]);
+    assert.deepEqual([ledger[0]!.statePath, ledger[0]!.rewinds], [path, [{ from: 6, to: 4 }]]);
+  });
 
   it('the checkpointer acknowledges consumed messages only after the ledger names their state', async () => {
     const { happened, saved, unacked, checkpointer } = setUp();
