@@ -93,6 +93,7 @@ function hold(
   const released = new AbortController();
   let revision = acquired;
   let lastRenewal: Promise<unknown> = Promise.resolve();
+  let next: Promise<void> | undefined; // a renewal that has not begun
   const isReleased = () => released.signal.aborted;
   const renewing = keepRenewing();
 
@@ -106,11 +107,17 @@ function hold(
     } else revision = renewed;
   }
 
-  /** Renews sequentially: each renewal names the revision of the previous one. */
+  /**
+   * Renews sequentially: each renewal names the revision of the previous one. Calls share a renewal that begins after
+   * all of them.
+   */
   function renewInTurn(): Promise<void> {
-    const renewed = lastRenewal.then(renew);
-    lastRenewal = renewed.catch(() => undefined);
-    return renewed;
+    next ??= lastRenewal.then(() => {
+      next = undefined;
+      return renew();
+    });
+    lastRenewal = next.catch(() => undefined);
+    return next;
   }
 
   async function keepRenewing(): Promise<void> {

@@ -362,6 +362,22 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       await lost[Symbol.asyncDispose]();
     });
 
+    it('calls that confirm the lead at the same time share a renewal, and fail once it is lost', async () => {
+      await using old = await brokerOn(server);
+      const rarely = { renewEveryMs: 3_600_000, expiresMs: 1 };
+      const leadership = await old.ledger.lead('a', stopping.signal, rarely);
+      const { buckets } = old.names;
+      const writes = async () =>
+        (await old.link.jsm.streams.info(`KV_${buckets.ledger}`)).state.last_seq;
+      const before = await writes();
+      const confirmAll = () => Promise.all(Array.from({ length: 10 }, () => leadership.confirm()));
+      await confirmAll();
+      assert.equal((await writes()) - before, 1);
+      await using _led = await broker.ledger.lead('b', stopping.signal, quick);
+      await assert.rejects(confirmAll(), /another learner leads run test now/);
+      await leadership[Symbol.asyncDispose]();
+    });
+
     it('the lead goes at once to the same learner after a restart', async () => {
       await using restarted = await brokerOn(server);
       const never = { renewEveryMs: 3_600_000, expiresMs: 3_600_000 };
