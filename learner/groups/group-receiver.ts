@@ -41,6 +41,8 @@ interface GroupReceiverOptions {
   readonly versionAudit: Pick<VersionAudit, 'consider'>;
   readonly selection: Pick<SelectionAudit, 'solved'>;
   readonly certificates: Pick<Certificates, 'verdict' | 'count'>;
+  /** Renews the leader lease. @throws if it is lost, or cannot be renewed now. */
+  readonly confirmLead: () => Promise<void>;
   /** The newest version that actors may have sampled with; set before it is published. */
   readonly newestVersion: () => number;
   readonly isResumed: boolean;
@@ -95,21 +97,29 @@ export class GroupReceiver {
   }
 
   async receive(delivery: Delivery<ScoredGroup>): Promise<void> {
-    const { admission, unacked, account } = this.#options;
+    const { admission, unacked, account, tickets, certificates, confirmLead } = this.#options;
     const { value: scored, seq } = delivery;
     const { ticket } = scored.group;
-    const order = this.#options.tickets.orderOf(ticket);
+    const { table } = admission;
+    const order = tickets.orderOf(ticket);
+    const isConsumed = () => order !== undefined && table.isConsumed(order);
+    const certificate = certificates.verdict(scored);
+    const reasonNow = () =>
+      isConsumed() ? undefined : this.#reasonAgainst(scored, order, certificate);
+    let reason = reasonNow();
+    if (reason !== undefined) {
+      // A learner that has lost its lease unnoticed does not know its successor's tickets, and would refuse their groups.
+      await confirmLead();
+      reason = reasonNow();
+    }
+
     if (!unacked.hold(delivery.lease, order, messageIdOf(ticket))) return;
     account.receive(seq, tokensOf(scored));
 
-    const { table } = admission;
-    if (order !== undefined && table.isConsumed(order)) {
+    if (isConsumed()) {
       this.#waste(delivery, 'duplicate');
       return;
     }
-
-    const certificate = this.#options.certificates.verdict(scored);
-    const reason = this.#reasonAgainst(scored, order, certificate);
     if (reason !== undefined) {
       await this.#refuse(delivery, order, reason);
       return;
@@ -117,7 +127,7 @@ export class GroupReceiver {
 
     // Its ticket is known, or it would have been refused.
     const entry = table.entry(order!);
-    this.#options.certificates.count(certificate);
+    certificates.count(certificate);
     // A group that arrives after it was given up as stale counts as the second attempt.
     const isMissed = entry?.state === 'retry' && entry.group === undefined;
     const attempt = ticket.attempt + (isMissed && ticket.attempt === entry.attempt ? 1 : 0);

@@ -223,6 +223,7 @@ export function makeParts(
     unacked,
     account,
     changes,
+    confirmLead: () => options.leadership.confirm(),
     newestVersion: () => publisher.newestVersion,
     isResumed: opened.isResumed,
     issuedBelow: opened.isResumed

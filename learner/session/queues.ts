@@ -17,7 +17,10 @@ import type { TicketWatch } from '../tickets/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, openTicketWatch, type WatchedTickets } from './watch-tickets.js';
 
-interface QueueOptions extends Pick<SessionOptions, 'broker' | 'config' | 'runWatch' | 'log'> {
+interface QueueOptions extends Pick<
+  SessionOptions,
+  'broker' | 'config' | 'leadership' | 'runWatch' | 'log'
+> {
   readonly settings: Pick<
     SessionOptions['settings'],
     'ticketDeadlineSeconds' | 'leaseSeconds' | 'ticketsAhead'
@@ -73,12 +76,13 @@ export class SessionQueues {
   /** Handles evaluation results and lost evaluation tickets until the session ends. */
   handleEvaluations(evaluator: Evaluator): void {
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
-    const receive = (scored: ScoredGroup): boolean => {
+    const receive = async (scored: ScoredGroup): Promise<void> => {
       this.#noteAnswer(scored);
       const { group } = scored;
       const counts = evaluator.receive(scored);
       if (counts) this.#options.meter.evaluated(tokenCount(group), group.promptTokens.length);
-      return counts;
+      // It may answer a successor's ticket: only the leader may acknowledge it.
+      else await this.#options.leadership.confirm();
     };
     this.#session.start((signal) =>
       receiveAnswers(this.#broker, { receive }, { signal, log: this.#log }),

@@ -97,6 +97,7 @@ async function learner(broker: Broker): Promise<void> {
     versionAudit: { consider: no },
     selection: { solved: no },
     certificates: new Certificates(),
+    confirmLead: no,
     newestVersion: () => admission.version,
     isResumed: plane.backlog > 0,
     issuedBelow: plane.backlog,
@@ -110,6 +111,7 @@ async function learner(broker: Broker): Promise<void> {
     {
       ...{ broker, config, settings, log: silent, meter: { evaluated: () => undefined } },
       runWatch: { metrics: {}, live: [], leases: [] },
+      leadership: { signal: scope.signal, confirm: no, [Symbol.asyncDispose]: no },
     },
     { receiver, tickets, unacked, holdTimes, admission, changes },
     scope,

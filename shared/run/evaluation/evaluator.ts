@@ -220,13 +220,12 @@ function listed(reasons: readonly string[]): string {
 /** Passes the scored groups of evaluation tickets to `evaluator` until `signal` aborts. */
 export async function receiveAnswers(
   broker: Broker,
-  evaluator: Pick<Evaluator, 'receive'>,
+  evaluator: { receive: (scored: ScoredGroup) => boolean | Promise<void> },
   options: { readonly signal: AbortSignal; readonly log: Logger },
 ): Promise<void> {
   const settings = { ...options, stage: 'learner', concurrency: 4 };
-  await consume(broker, 'scored.eval', ScoredGroup, settings, ({ value }) => {
-    evaluator.receive(value);
-    return Promise.resolve();
+  await consume(broker, 'scored.eval', ScoredGroup, settings, async ({ value }) => {
+    await evaluator.receive(value);
   });
 }
 

@@ -22,6 +22,7 @@ import type { Ticket } from '../../../shared/wire/ticket.js';
 import { orderOf, readableId } from '../../../shared/base/ticket-name.js';
 import { messageIdOf, newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/log.js';
+import { gate } from '../../support/waiting.js';
 import { runConfig, rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
 
 const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 4 } });
@@ -57,6 +58,7 @@ class Bench {
   readonly unanswered: string[] = []; // tickets that ended without a message
   readonly accused: string[] = []; // actors reported for impossible logprobs or a wrong canary
   readonly certificates = new Certificates();
+  lead = Promise.resolve(); // the answer to each renewal of the leader lease
   readonly blamed: (string | undefined)[] = []; // the sender of each dead letter
   readonly #changes = new Changes();
   #seq = 0;
@@ -112,6 +114,7 @@ class Bench {
       certificates: this.certificates,
       versionAudit: { consider: () => Promise.resolve() },
       selection: { solved: () => Promise.resolve() },
+      confirmLead: () => this.lead,
       newestVersion: () => this.admission.publishedVersion,
     });
   }
@@ -322,6 +325,27 @@ describe('the group receiver with four tickets issued', () => {
       assert.equal(bench.admission.table.counts.dead, reason === 'unknown_ticket' ? 0 : 1);
     });
   }
+
+  it('a learner that has lost its lease refuses no group, which may be of a ticket of its successor', async () => {
+    const lost = new Error('the lease is lost');
+    bench.lead = Promise.reject(lost);
+    for (const [, make] of refusals) await assert.rejects(bench.deliver(make(bench)), lost);
+    assert.deepEqual([bench.settled, bench.unacked.size], [[], 0]);
+    assert.deepEqual(bench.states, ['0 issued', '1 issued', '2 issued', '3 issued']);
+    await bench.deliver(bench.group(0)); // what it knows needs no lease
+    assert.equal(bench.states[0], '0 arrived');
+  });
+
+  it('a group whose version is published while the lease is renewed is not refused', async () => {
+    const renewed = gate();
+    bench.lead = renewed.opened;
+    const receiving = bench.deliver(withRollout(bench.group(0), { versions: [[1, 3]] }));
+    bench.admission.recordPublished(1);
+    renewed.open();
+    await receiving;
+    assert.deepEqual(bench.settled, []);
+    assert.equal(bench.states[0], '0 arrived');
+  });
 
   const impossible: [claim: string, logprobs: number[], other?: Partial<Rollout>][] = [
     ['logprobs too low for three sampled tokens', [-50, -50, -50]],

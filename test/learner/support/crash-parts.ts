@@ -103,6 +103,7 @@ export function startSession(
     unacked,
     account,
     changes,
+    confirmLead: () => Promise.resolve(),
     isResumed,
     issuedBelow,
     audit: { isQuarantined: () => false, refused: () => Promise.resolve() },
