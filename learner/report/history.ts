@@ -35,6 +35,7 @@ export async function readHistory(
     if (event.kind === 'step') {
       steps.set(event.step, event);
       made.add(event.version);
+      restoredVersions.delete(event.version); // it was published before its step was recorded
       newest = event;
     } else if (event.kind === 'eval') evals.push(event);
     else if (event.kind === 'checkpoint') {

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import {
   type EvalEvent,
   firstEvaluation,
+  pastScores,
   readHistory,
   type StepEvent,
 } from '../../../learner/report/history.js';
@@ -65,6 +66,22 @@ describe('the history of a run', () => {
     assert.deepEqual(history.evals, [evaluated(3)]);
     assert.deepEqual([...history.undoneVersions], []);
     assert.deepEqual([...history.restoredVersions], [0, 3]);
+  });
+
+  it('a version that was published before its step was recorded is not one of restored weights', async () => {
+    const events: RunEvent[] = [
+      { v: 1, at: 0, kind: 'version', version: 0 },
+      step(1, 0.1),
+      ...[1, 2].map((version) => ({ v: 1, at: 2, kind: 'version', version }) as const),
+      ...[step(2, 0.2), evaluated(2)],
+      { v: 1, at: 9, kind: 'version', version: 3 },
+    ];
+    const read = async function* () {
+      for (const event of events) yield await Promise.resolve(event);
+    };
+    const history = await readHistory({ read } as never, 3, 2);
+    const [[scoredStep] = []] = pastScores(history);
+    assert.equal(scoredStep, 2);
   });
 
   it('the first evaluation is that of the weights which the run began with', () => {
