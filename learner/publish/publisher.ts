@@ -296,13 +296,11 @@ export class Publisher {
    */
   async retire(inUse: Iterable<number>): Promise<void> {
     const { broker, maxStepsOffPolicy, rewinds } = this.#options;
-    const keep = new Set(inUse);
     const leases = await broker.actors.list();
     const newest = this.#newestVersion; // read after the wait, during which a version may be published
-    for (const { version } of leases) {
-      // With a version above `newest` in `keep`, the store would retire the one being published as old.
-      if (version !== undefined && version <= newest) keep.add(version);
-    }
+    const named = [...inUse, ...leases.flatMap(({ version }) => version ?? [])];
+    // With a version above `newest` in `keep`, the store would retire the one being published as old.
+    const keep = new Set(named.filter((version) => version <= newest));
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
     for (let version = useful; version <= newest; version++) keep.add(version);
     this.#published.keep(keep);

@@ -94,11 +94,13 @@ export class StepPipeline {
   #retired: Promise<void> = Promise.resolve(); // the newest retirement of old versions
   #isRetiring = false;
   #savedStep = -Infinity; // the newest whose weights were saved
+  #recordedVersion: number; // of the newest recorded step, or of the restored weights
 
   constructor(options: StepPipelineOptions, stopConditions: StopConditions) {
     this.#options = options;
     this.#stopConditions = stopConditions;
     this.#events = new StepEvents(options);
+    this.#recordedVersion = options.admission.version;
   }
 
   /** Starts the clock of the first step. */
@@ -231,6 +233,7 @@ export class StepPipeline {
     if (step === undefined) return;
     // The history comes first: a checkpoint ahead of it would leave a gap that no restart fills.
     await this.#options.onStep(step.event);
+    this.#recordedVersion = step.event.version;
     await this.#trial.settle(step.isHealthy, step.candidate);
     this.#retire();
   }
@@ -285,11 +288,14 @@ export class StepPipeline {
     const { admission, publisher, scope, versionsInUse } = this.#options;
     if (this.#isRetiring) return;
     this.#isRetiring = true;
+    // A version is evaluated, if that is due, only once its step is recorded.
+    const next = this.#recordedVersion + 1;
+    const unrecorded = Array.from({ length: admission.version + 1 - next }, (_, i) => next + i);
     const ofTickets = admission.table
       .entries()
       .flatMap(({ issuedAtVersion }) => issuedAtVersion ?? []);
     this.#retired = scope.track(
-      publisher.retire([...ofTickets, ...versionsInUse()]).finally(() => {
+      publisher.retire([...ofTickets, ...versionsInUse(), ...unrecorded]).finally(() => {
         this.#isRetiring = false;
       }),
     );

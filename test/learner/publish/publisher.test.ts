@@ -278,6 +278,14 @@ describe('versions that the leases of actors name', () => {
   });
 });
 
+describe('a version above the newest published one', () => {
+  it('is not named as one to keep, since the store would retire the one that is being published', async () => {
+    const { publisher, kept } = await bench(() => Promise.resolve());
+    await publisher.retire([11, 4]);
+    assert.deepEqual(kept, [[4, 9]]);
+  });
+});
+
 describe('sampling weights that the backend could not delete', () => {
   it('a failed deletion is retried after a pause, not at every step, and keeps its manifest until then', async () => {
     const asked: string[] = [];

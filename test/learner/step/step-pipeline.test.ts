@@ -21,6 +21,7 @@ import { TaskScope } from '../../../shared/base/task-scope.js';
 import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/log.js';
 import { rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
+import { gate, until } from '../../support/waiting.js';
 
 const config = runConfig({
   groupSize: 2,
@@ -56,6 +57,7 @@ function setUp(scope: TaskScope, checkpointEverySteps = 1, difficulties?: Diffic
     saved: [] as number[], // steps
     written: [] as Consumed[],
     retired: [] as number[][], // the versions to keep, at each retirement
+    recording: undefined as Promise<void> | undefined, // what the record of a step waits for
   };
   const unacked = new UnackedGroups();
   const pipeline = new StepPipeline(
@@ -97,7 +99,10 @@ function setUp(scope: TaskScope, checkpointEverySteps = 1, difficulties?: Diffic
         isQuarantined: () => false,
       },
       surroundings: () => ({}),
-      onStep: (event) => Promise.resolve(void told.steps.push(event)),
+      onStep: async (event) => {
+        await told.recording;
+        told.steps.push(event);
+      },
       versionsInUse: () => [7],
       log: silent,
     },
@@ -123,7 +128,7 @@ function setUp(scope: TaskScope, checkpointEverySteps = 1, difficulties?: Diffic
     } as never);
     await pipeline.drained();
   };
-  return { pipeline, step, told, unacked };
+  return { pipeline, step, told, unacked, admission };
 }
 
 describe('the step pipeline, for steps of one group', () => {
@@ -227,6 +232,23 @@ describe('the step pipeline, for steps of one group', () => {
     assert.deepEqual(told.retired, [[0, 0, 7]]);
     await step(); // one of them, and one issued at version 1
     assert.deepEqual(told.retired.at(-1), [0, 1, 7]);
+  });
+
+  it('retirement keeps the versions whose steps are not recorded, since an evaluation of them may be due', async () => {
+    await using scope = new TaskScope();
+    const { step, told, admission } = setUp(scope);
+    const room = gate();
+    told.recording = room.opened; // the disk is full
+    const steps: Promise<void>[] = [];
+    for (const version of [1, 2, 3]) {
+      steps.push(step());
+      await until(() => admission.confirmedVersion === version);
+    }
+    assert.equal(told.retired.length, 0);
+    room.open();
+    await Promise.all(steps);
+    const unrecorded = told.retired.map((kept) => kept.slice(kept.indexOf(7) + 1));
+    assert.deepEqual([unrecorded[0], unrecorded.at(-1)], [[2, 3], []]);
   });
 });
 
