@@ -225,7 +225,8 @@ function giveUpText(
   if (cause === 'actor') {
     return (
       `training diverged at step ${step}: ${reason}. The checkpoint is from step ${checkpointStep}, before the divergence. ` +
-      'Check the model directory, the release and the hardware of that actor, and restart it under another --name; ' +
+      'Check the model directory, the release, the hardware and the sampler of that actor ' +
+      '(docs/metrics.md, the audit of logprobs, has the reasons for a quarantine), and restart it under another --name; ' +
       'then the same command resumes from the checkpoint.'
     );
   }

@@ -82,7 +82,7 @@ export class ActorAudit {
   readonly #fleet = new Map<string, Evidence>();
   readonly #ratios = new Map<string, number[]>();
   readonly #strikes = new Map<string, number>();
-  readonly #quarantined = new Set<string>();
+  readonly #quarantined = new Map<string, string>(); // why, by actor
   readonly #over = new AbortController();
   #allQuarantinedSince: number | undefined; // ms
   #reason: string | undefined;
@@ -102,8 +102,8 @@ export class ActorAudit {
   }
 
   /** Restores the actors that earlier sessions of the run have quarantined. */
-  remember(quarantined: readonly string[]): void {
-    for (const actor of quarantined) this.#quarantined.add(actor);
+  remember(findings: readonly Pick<QuarantineEvent, 'actor' | 'why'>[]): void {
+    for (const { actor, why = 'gap' } of findings) this.#quarantined.set(actor, why);
     quarantineStats.record(this.#quarantined.size);
   }
 
@@ -113,7 +113,7 @@ export class ActorAudit {
 
   /** The quarantined actors, sorted, for the manifest that the actors read. */
   get quarantined(): string[] {
-    return [...this.#quarantined].sort();
+    return [...this.#quarantined.keys()].sort();
   }
 
   /** The metrics, by their names in `metrics.jsonl`. */
@@ -212,7 +212,7 @@ export class ActorAudit {
     const { actor } = finding;
     if (this.#quarantined.has(actor)) return;
     this.#forget(actor); // other actors must not be compared with it
-    this.remember([actor]);
+    this.remember([finding]);
     log.error(finding, 'actor quarantined');
     await emit({ v: 1, at: Date.now(), kind: 'quarantine', ...finding, version });
   }
@@ -233,8 +233,8 @@ export class ActorAudit {
     const now = this.#options.now();
     this.#allQuarantinedSince ??= now;
     if (now - this.#allQuarantinedSince < graceMs || this.#over.signal.aborted) return;
-    const actors = [...live].sort().join(', ');
-    this.#reason = `no actor is left whose logprobs match the policy; quarantined: ${actors}`;
+    const named = [...live].sort().map((actor) => `${actor} (${this.#quarantined.get(actor)})`);
+    this.#reason = `every live actor is quarantined: ${named.join(', ')}`;
     this.#over.abort();
   }
 

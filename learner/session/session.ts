@@ -204,7 +204,7 @@ async function openSession(options: SessionOptions) {
   await certificates.recall(broker.policy);
   await parts.adapters.open(await broker.policy.manifests());
   // Before the first manifest, which names the quarantined actors.
-  for await (const { actor } of broker.events.every('quarantine')) audit.remember([actor]);
+  for await (const event of broker.events.every('quarantine')) audit.remember([event]);
   await publisher.publish(opened.version).catch((caught: unknown) => {
     if (!(caught instanceof VersionNotFinite)) throw caught;
     throw new UserError(

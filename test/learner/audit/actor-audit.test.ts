@@ -178,7 +178,8 @@ describe('ActorAudit', () => {
   });
 
   it('the audit ends the run when all live actors have been quarantined for a minute', async () => {
-    for (const actor of ['a', 'b']) for (let i = 0; i < 3; i += 1) await audit.refused(actor, 1);
+    for (let i = 0; i < 3; i += 1) await audit.refused('a', 1);
+    await audit.convict({ actor: 'b', gap: 2, bound: 1, groups: 2, why: 'replay' }, 1);
     const look = (atMs: number, ...live: string[]) => {
       now = atMs;
       audit.checkLiveActors(live);
@@ -191,7 +192,10 @@ describe('ActorAudit', () => {
     assert(!look(300_000, 'a'));
     assert(!look(359_000, 'b', 'a'));
     assert(look(360_000, 'b', 'a'));
-    assert.match(audit.reason!, /no actor is left .*; quarantined: a, b$/);
+    assert.match(
+      audit.reason!,
+      /^every live actor is quarantined: a \(impossible\), b \(replay\)$/,
+    );
   });
 
   it('the fleet divergence leaves out a deviating minority of actors', async () => {
