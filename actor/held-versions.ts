@@ -85,13 +85,19 @@ export class HeldVersions {
     };
   }
 
-  #dropUnused(): void {
+  /** Drops unused versions until another adapter has room in the sampler. */
+  makeRoom(): void {
+    this.#dropUnused(1);
+  }
+
+  /** @param more adapters that are about to be loaded, besides those of the held versions. */
+  #dropUnused(more = 0): void {
     const { sampler, newest } = this.#options;
     const unused = [...this.#held.values()].filter(
       ({ uses, manifest }) => uses === 0 && manifest.version !== newest(),
     );
     const { maxVersions = Infinity } = sampler;
-    const excess = Math.max(0, unused.length - keptUnused, this.#held.size - maxVersions);
+    const excess = Math.max(0, unused.length - keptUnused, this.#held.size + more - maxVersions);
     for (const { manifest } of unused.slice(0, excess)) {
       this.#held.delete(manifest.version);
       sampler.drop(manifest.version);

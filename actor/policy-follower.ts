@@ -271,7 +271,10 @@ export class PolicyFollower {
     using hold = await this.#held.hold(manifest, signal);
     if (supersedes(manifest, hold.manifest)) {
       // Where an adapter is does not matter once it is loaded.
-      if (!isSamePolicy(manifest, hold.manifest)) await this.#load(manifest, signal);
+      if (!isSamePolicy(manifest, hold.manifest)) {
+        this.#held.makeRoom(); // both are loaded for a moment
+        await this.#load(manifest, signal);
+      }
       this.#held.replace(manifest);
     }
     this.#newestLoaded = manifest;
