@@ -17,7 +17,7 @@ import type { Sampler } from './sampler/sampler.js';
 
 interface PolicyFollowerOptions {
   readonly store: Pick<PolicyStore, 'watch' | 'at'>;
-  readonly sampler: Pick<Sampler, 'load' | 'admit' | 'drop'> &
+  readonly sampler: Pick<Sampler, 'load' | 'admit' | 'drop' | 'trouble' | 'ready'> &
     Partial<Pick<Sampler, 'maxVersions'>>;
   readonly canaries: Pick<CanaryCheck, 'require'>;
   readonly requireCanary?: boolean; // refuse versions without one
@@ -252,7 +252,7 @@ export class PolicyFollower {
           this.#changes.notify();
           // Damage may have happened in transit, so retry; weights that are not finite are cheap to detect again.
           if (this.#newestPublished !== manifest) continue;
-          await Promise.race([this.#change(signal), sleep(refusedDelayMs, undefined, { signal })]);
+          await this.#pause(refusedDelayMs, signal);
           continue;
         }
         this.#failures += 1;
@@ -262,9 +262,19 @@ export class PolicyFollower {
         log.warn({ err, version: manifest.version }, 'policy not loaded, retrying');
         const delayMs = Math.min(retryDelayMs * 2 ** (this.#failures - 1), longestRetryDelayMs);
         if (this.#newestPublished !== manifest) continue;
-        await Promise.race([this.#change(signal), sleep(delayMs, undefined, { signal })]);
+        await this.#pause(delayMs, signal);
       }
     }
+  }
+
+  /** Waits for a change or `delayMs`, but not longer than until a sampler that is out of use is back. */
+  async #pause(delayMs: number, signal: AbortSignal): Promise<void> {
+    const { sampler } = this.options;
+    await using waiting = new TaskScope(signal);
+    const { signal: ending } = waiting;
+    const ends = [this.#change(ending), sleep(delayMs, undefined, { signal: ending })];
+    if (sampler.trouble !== undefined) ends.push(sampler.ready(ending));
+    await Promise.race(ends);
   }
 
   async #adopt(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {

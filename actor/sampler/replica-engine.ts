@@ -7,6 +7,7 @@ import {
   type EngineNeed,
   isFault,
 } from '../../shared/engine/adapter-server.js';
+import { EngineDown } from '../../shared/engine/engine-http.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import { type AdapterLoader, requireAdapter } from '../../shared/run/adapters/adapter-loader.js';
@@ -126,6 +127,7 @@ export class ReplicaEngine implements Engine {
   }
 
   async load(manifest: PolicyManifest, prove: ProveServer, signal: AbortSignal): Promise<void> {
+    if (this.trouble !== undefined) throw new EngineDown(this.trouble); // before it waits for a slot
     const { version } = manifest;
     const { rank, alpha, sha256 } = requireAdapter(manifest);
     const { run, actor, process, adapters, folder } = this.options;
@@ -238,9 +240,12 @@ export class ReplicaEngine implements Engine {
    * Loads an adapter at every server that is up, and has each server prove it. A server that is down does both when it
    * comes back. If only some servers fail to load it or to reproduce its canary, they are at fault and go out of use:
    * groups sent to them would fail at once.
+   *
+   * @throws {EngineDown} if no server is up. Waiting for one would keep the tickets that need this version, and a server
+   *   that comes back would first have to prove it.
    */
   async #bringEverywhere(adapter: ProvenAdapter, signal: AbortSignal): Promise<void> {
-    await this.ready(signal);
+    if (this.trouble !== undefined) throw new EngineDown(this.trouble);
     const up = this.#replicas.filter(({ isUp }) => isUp);
     const results = await Promise.allSettled(up.map((replica) => replica.bring(adapter, signal)));
     signal.throwIfAborted();

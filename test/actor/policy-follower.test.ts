@@ -14,7 +14,7 @@ import { WeightsNotFinite } from '../../shared/model/lora.js';
 import type { Canary } from '../../shared/wire/canary.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { silent } from '../support/log.js';
-import { never, until } from '../support/waiting.js';
+import { gate, never, until } from '../support/waiting.js';
 import { manifest } from './values.js';
 
 /** A follower of versions that the test publishes, and what it asked the sampler to do. */
@@ -26,7 +26,15 @@ function followed(
     maxVersions,
     requireCanary,
     retryDelayMs = 1,
-  }: { maxVersions?: number; requireCanary?: boolean; retryDelayMs?: number } = {},
+    ready = () => Promise.resolve(),
+    trouble,
+  }: {
+    maxVersions?: number;
+    requireCanary?: boolean;
+    retryDelayMs?: number;
+    ready?: () => Promise<void>;
+    trouble?: string; // of a sampler that is out of use
+  } = {},
 ) {
   const published = new Map<number, PolicyManifest>();
   const news = new EventEmitter();
@@ -51,6 +59,8 @@ function followed(
       admit: (version) => admitted.push(version),
       drop: (version) => calls.push(`drop ${version}`),
       maxVersions,
+      ready,
+      trouble,
     },
     canaries: { require: check },
     ...(requireCanary === undefined ? {} : { requireCanary }),
@@ -171,6 +181,40 @@ describe('following the policy', () => {
       sleep(5_000, ['none in five seconds'], { ref: false }),
     ]);
     assert.equal(first, 2);
+  });
+
+  for (const failure of [new Error('no engine answers'), new PermanentError('it is damaged')]) {
+    it(`a version is loaded again as soon as a sampler that was out of use is back, also if ${failure.message}`, async () => {
+      const back = gate();
+      let isBack = false;
+      const load = ({ version }: PolicyManifest) =>
+        version === 1 && !isBack ? Promise.reject(failure) : Promise.resolve();
+      const { policies, publish } = followed(load, undefined, undefined, {
+        ...{ retryDelayMs: 60_000, trouble: 'no engine answers', ready: () => back.opened },
+      });
+      publish(0);
+      await policies.loadable(never);
+      publish(1);
+      await until(() => policies.whyNotLoaded !== undefined);
+      isBack = true;
+      back.open();
+      const loaded = until(() => policies.version === 1).then(() => 'in time');
+      const late = sleep(5_000, 'not in five seconds', { ref: false });
+      assert.equal(await Promise.race([loaded, late]), 'in time');
+    });
+  }
+
+  it('a loaded version that is published with other weights replaces itself where the sampler has no room for both', async () => {
+    const { policies, publish, republish, calls } = followed(undefined, undefined, undefined, {
+      maxVersions: 3,
+    });
+    for (const version of [8, 9, 10]) {
+      publish(version);
+      (await policies.holdAtLeast(version, never))[Symbol.dispose]();
+    }
+    republish(manifest(10, { samplerPath: 'tinker://other/sampler_weights/v10', publishedAt: 1 }));
+    await until(() => calls.length === 5);
+    assert.deepEqual(calls.slice(3), ['drop 8', 'load 10']);
   });
 
   it('the follower loads a version again when it is published with a new session', async () => {

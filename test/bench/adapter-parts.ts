@@ -115,6 +115,7 @@ async function actor(broker: Broker): Promise<void> {
   const loadedAt = new Map<number, number>();
   const sampler = {
     ...{ engine: 'bench', admit: () => undefined, drop: () => undefined },
+    ...{ trouble: undefined, ready: () => Promise.resolve() },
     load: async (manifest: Parameters<typeof loader.fetchAdapter>[0]) => {
       await loader.fetchAdapter(manifest, signal);
       loadedAt.set(manifest.version, Date.now());

@@ -509,6 +509,28 @@ describe('several servers that must reproduce a canary', () => {
     await until(() => twin.loaded.size === 0);
   });
 
+  it('a version that is loaded during an outage fails at once, and does not keep the server out afterwards', async () => {
+    await using twin = await VllmTwin.start();
+    const quick = { everyMs: 20, limitMs: 500, refusedMs: 60_000 };
+    await using opened = await openEngine([twin.url], { checks: quick });
+    const { engine, adapters } = opened;
+    await using sampler = samplerOn(engine);
+    const canaries = new CanaryCheck(sampler, 'fp32');
+    const load = (manifest: PolicyManifest) =>
+      sampler.load(manifest, (...what) => canaries.require(manifest, ...what), signal);
+    await load({ ...adapters.manifest(1), canary: canaryOf(twin, 1) });
+    await using guarding = new TaskScope(signal);
+    guarding.start((ending) => sampler.guard(ending));
+    await twin.stop();
+    await until(() => sampler.trouble !== undefined);
+    const wrong = { ...adapters.manifest(2), canary: canaryOf(twin, 1) };
+    await assert.rejects(load(wrong), EngineDown);
+    await twin.start();
+    await sampler.ready(signal);
+    await assert.rejects(load(wrong), CanaryNotReproduced);
+    await load({ ...adapters.manifest(3), canary: canaryOf(twin, 3) });
+  });
+
   it('a restarted server with other weights samples nothing, and the group goes back', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
