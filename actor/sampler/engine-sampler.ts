@@ -55,6 +55,7 @@ const startingGroups = 8;
 const mostGroups = 256;
 const lookEveryMs = 2_000;
 const usualRetryDelayMs = 5_000;
+const mostFailures = 5; // of a call, while others are served
 const firstStallSeconds = 3_600; // a long answer from a busy engine
 
 /**
@@ -67,6 +68,7 @@ export class EngineSampler implements Sampler {
   readonly #engine: Engine;
   readonly #admitted = new Set<number>(); // versions to sample with
   readonly #stalls: StallWatch;
+  #served = 0; // calls
 
   constructor(
     engine: Engine,
@@ -170,7 +172,7 @@ export class EngineSampler implements Sampler {
         }),
       );
     } catch (error) {
-      if (signal.aborted) progress?.wasted(drawn);
+      progress?.wasted(drawn);
       throw error;
     }
   }
@@ -268,6 +270,7 @@ export class EngineSampler implements Sampler {
     try {
       const sequences = await place.generate(version, request, limitMs, signal);
       this.#stalls.progressed(seconds());
+      this.#served++;
       return sequences;
     } catch (error) {
       // When answers have become longer, none would ever end within the same limit.
@@ -280,7 +283,8 @@ export class EngineSampler implements Sampler {
    * Repeats a call until the engine serves it, each time with the version that the policy chooses then. The ticket's
    * lease is extended meanwhile. A call for a version that the engine has lost is given up after `maxAttempts`. If the
    * group may use no other version, a call is also given up once a newer one can sample: a lost version does not come
-   * back then, and a newer one that was proven since the first failure shows that the engine serves others. An engine
+   * back then, and a newer one that was proven since the first failure shows that the engine serves others. A call at
+   * which the engine itself fails is given up after five failures since it has served another. An engine
    * that only has too much to do is waited for.
    */
   async #repeated<T>(
@@ -290,7 +294,8 @@ export class EngineSampler implements Sampler {
     call: (version: number) => Promise<T>,
   ): Promise<T> {
     let newestBefore: number | undefined; // that could sample at the first failure
-    for (let version = first, limited = 0; ;) {
+    let servedBefore: number | undefined; // calls at the first failure
+    for (let version = first, limited = 0, failed = 0; ;) {
       try {
         return await call(version);
       } catch (err) {
@@ -300,7 +305,11 @@ export class EngineSampler implements Sampler {
         newestBefore ??= newest;
         const hasNewer = !err.isBusy && newest > (isLimited ? version : newestBefore);
         const isReplaced = !policy.adoptsNewer && hasNewer;
-        if (isReplaced || (isLimited && ++limited >= err.maxAttempts)) throw err.cause;
+        servedBefore ??= this.#served;
+        const failsAlone =
+          this.#served > servedBefore && err.isServerFailure && ++failed >= mostFailures;
+        if (isReplaced || failsAlone || (isLimited && ++limited >= err.maxAttempts))
+          throw err.cause;
         this.options.log.warn({ err: err.cause, version }, 'sampling failed, retrying');
         await sleep(this.options.retryDelayMs ?? usualRetryDelayMs, undefined, { signal });
         version = continuingVersion(policy, this.#admitted);

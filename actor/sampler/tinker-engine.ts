@@ -8,6 +8,7 @@ import {
   BadRequest,
   RunLost,
   StillPending,
+  OperationFailed,
   Unavailable,
 } from '../../shared/tinker/errors.js';
 import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
@@ -146,7 +147,9 @@ export class TinkerEngine implements Engine {
       }
       if (error instanceof StillPending) throw error; // its ticket goes back
       if (error instanceof RunLost) throw new NotServed(error, { maxAttempts: maxLostAttempts });
-      if (error instanceof Unavailable) throw new NotServed(error);
+      if (error instanceof Unavailable) {
+        throw new NotServed(error, { isServerFailure: error instanceof OperationFailed });
+      }
       throw error;
     }
   }

@@ -102,17 +102,25 @@ export class NotServed extends Error {
   readonly maxAttempts: number | undefined;
   /** Whether the server only has too much to do, which says nothing of the version that was asked for. */
   readonly isBusy: boolean;
+  /** Whether the server answered that it failed at the call, which may be because of what the call asks for. */
+  readonly isServerFailure: boolean;
 
   constructor(
     override readonly cause: Error,
     {
       maxAttempts,
       isBusy = false,
-    }: { readonly maxAttempts?: number; readonly isBusy?: boolean } = {},
+      isServerFailure = false,
+    }: {
+      readonly maxAttempts?: number;
+      readonly isBusy?: boolean;
+      readonly isServerFailure?: boolean;
+    } = {},
   ) {
     super(cause.message, { cause });
     this.maxAttempts = maxAttempts;
     this.isBusy = isBusy;
+    this.isServerFailure = isServerFailure;
   }
 }
 

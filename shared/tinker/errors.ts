@@ -97,6 +97,9 @@ export class Unavailable extends Error {
   }
 }
 
+/** The server answers that it failed at the operation, such as for lack of memory. */
+export class OperationFailed extends Unavailable {}
+
 /** The server answers polls, but the operation does not finish in time. */
 export class StillPending extends Unavailable {}
 
@@ -123,9 +126,8 @@ export function errorOfStatus(failure: Failure & { readonly status: number }): T
   if (status === 409 || status === 408) return new SequenceConflict(failure, expectedId(detail));
   // TuFT answers 422 instead of 500 for a failure inside an operation, such as out of memory.
   const isServers = status === 422 && /^future failed: server error/i.test(detail);
-  if (status === 402 || status === 429 || status >= 500 || isServers) {
-    return new Unavailable(failure);
-  }
+  if (isServers) return new OperationFailed(failure);
+  if (status === 402 || status === 429 || status >= 500) return new Unavailable(failure);
   return new BadRequest(failure);
 }
 

@@ -9,7 +9,7 @@ import {
   RunLost,
   SequenceConflict,
   StillPending,
-  Unavailable,
+  OperationFailed,
   type TinkerError,
 } from './errors.js';
 import { NoAnswer, waitable, type TinkerHttp, type TinkerRequest } from './http.js';
@@ -177,7 +177,7 @@ function errorOfFuture(
   const expected = expectedId(detail);
   if (expected !== undefined) return new SequenceConflict(failure, expected);
   if (isLost(detail)) return new RunLost(failure);
-  return category === 'user' ? new BadRequest(failure) : new Unavailable(failure);
+  return category === 'user' ? new BadRequest(failure) : new OperationFailed(failure);
 }
 
 export function overdue(operation: string, url: string, deadlineMs: number): StillPending {

@@ -11,6 +11,7 @@ import { encodeSampleResult } from '../../../shared/tinker/sample-codec.js';
 import { StillPending } from '../../../shared/tinker/errors.js';
 import { NotServed } from '../../../shared/engine/adapter-server.js';
 import { silent } from '../../support/log.js';
+import { never, until } from '../../support/waiting.js';
 import { VllmTwin } from '../../support/vllm-twin.js';
 import { ScriptedServer, type Reply } from '../../shared/tinker/scripted-server.js';
 import { manifest, unproven } from '../values.js';
@@ -135,16 +136,18 @@ describe('a group of which one rollout cannot be continued', () => {
     sampler.admit(1);
     const policy = { version: 1, adoptsNewer: true };
     const { signal } = new AbortController();
+    const wasted: number[] = [];
     const progress = {
       onDraw: () => undefined,
       noneDrawn: () => assert.fail('the first call has drawn tokens'),
-      wasted: () => undefined,
+      wasted: (tokens: number) => wasted.push(tokens),
     };
     await assert.rejects(
       sampler.sample({ ...request, count: 3 }, policy, signal, progress),
       failure,
     );
     assert.deepEqual(ended, [failure, failure]);
+    assert.deepEqual(wasted, [3]); // those of the first call
   });
 });
 
@@ -278,6 +281,36 @@ describe('a version that the engine cannot sample', () => {
     const { signal } = new AbortController();
     await sampler.sample(request, { version: 1, adoptsNewer: false }, signal);
     assert.equal(calls(), 6);
+  });
+});
+
+describe('a call at which the engine itself fails', () => {
+  it('goes back after five failures, but not before the engine has served others', async () => {
+    const failure = new Error('out of memory');
+    const sampled = { tokens: Int32Array.of(7), logprobs: Float32Array.of(-1), stopReason: 'stop' };
+    let failures = 0;
+    const generate = (_: number, { seed }: typeof request) => {
+      if (seed !== 13) return Promise.resolve([sampled]);
+      failures += 1;
+      return Promise.reject(new NotServed(failure, { isServerFailure: true }));
+    };
+    const engine = {
+      place: () => ({ generate, [Symbol.dispose]: () => undefined }),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    };
+    await using sampler = new EngineSampler(engine as never, {
+      ...{ tokenizer: { decode: () => '' }, concurrency: 2, segmentTokens: 0, log: silent },
+      retryDelayMs: 1,
+    });
+    sampler.admit(1);
+    const policy = { version: 1, adoptsNewer: true };
+    const ask = (seed: number) => sampler.sample({ ...request, count: 1, seed }, policy, never);
+    const failing = ask(13);
+    await until(() => failures > 10);
+    const before = failures;
+    await ask(14);
+    await assert.rejects(failing, failure);
+    assert(failures >= before + 4 && failures <= before + 6, `${before}, then ${failures}`);
   });
 });
 
