@@ -1,8 +1,10 @@
 import { existsSync } from 'node:fs';
 import { access, constants, mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { z } from 'zod';
 import { errorText, UserError } from '../shared/base/errors.js';
 import { isFolder } from '../shared/base/make-folder.js';
+import { readJson } from '../shared/base/read-json.js';
 import { nearest } from '../shared/base/nearest.js';
 import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
 import { statesInFolder } from './eval/saved-states.js';
@@ -94,26 +96,38 @@ export async function removeIfNotBegun(
   return false;
 }
 
-/** What is in the folder of a start that has not evaluated or trained anything yet. */
+/** What a start writes before its launch file. */
+const beforeTheLaunch = ['.lock', '.lock.takeover', '.room', 'launch.json.partial'];
+
+/** What else is in the folder of a start that has not evaluated or trained anything yet. */
 const beforeItBegins = [
-  ...['.lock', '.lock.takeover', 'launch.json', 'launch.json.partial', 'config.json'],
+  ...['launch.json', 'config.json'],
   ...['checkpoint.json', 'checkpoint.json.partial'], // of step 0; later ones have metrics beside them
-  ...['.room', 'rollouts.json', 'rollouts.json.partial'], // a probe of the disk, and what the dashboard showed last
-  'summary.json', // of a learner that was stopped before it did anything; others have more beside it
+  ...['rollouts.json', 'rollouts.json.partial'], // what the dashboard showed last
+  'summary.json', // of a learner that was stopped before it did anything; see `hasEnded`
 ];
 
-/** Whether a folder has a result or a trained state of a run, or foreign files. */
+/** Whether a folder has a result or a trained state of a run, or files that no start has written. */
 async function hasBegun(path: string): Promise<boolean> {
   const entries = await readdir(path);
   const isOurs = entries.includes('launch.json');
-  for (const entry of entries.filter((each) => !beforeItBegins.includes(each))) {
+  const known = isOurs ? [...beforeTheLaunch, ...beforeItBegins] : beforeTheLaunch;
+  for (const entry of entries.filter((each) => !known.includes(each))) {
     const part = join(path, entry);
     if (['logs', 'nats', 'checkpoints'].includes(entry)) {
       if (!isOurs && (await readdir(part)).length > 0) return true;
     } else if (!entry.endsWith('.jsonl') || (await stat(part)).size > 0) return true;
   }
+  if (await hasEnded(join(path, 'summary.json'))) return true;
   const states = await statesInFolder(join(path, 'checkpoints'));
   return states.some(({ step }) => step > 0);
+}
+
+/** Whether a run has ended by itself. It may have done so before its first step: out of time, or given up. */
+async function hasEnded(summary: string): Promise<boolean> {
+  const found = await readJson(summary).catch(() => undefined);
+  const { data } = z.object({ reason: z.string() }).safeParse(found);
+  return data !== undefined && data.reason !== 'stopped';
 }
 
 function notWritable(parent: string, cause: unknown): UserError {

@@ -119,7 +119,9 @@ export async function up(
     if (stop.exitCode() === undefined) throw caught; // else as above
     hasFailed = false;
   } finally {
-    if (resumable === undefined) {
+    // A run that ends without our doing, maybe before its first step, is kept.
+    const isOurDoing = hasFailed || stop.exitCode() !== undefined;
+    if (resumable === undefined && isOurDoing) {
       const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed, isUsers });
       if (hasFailed && !hadBegun) {
         // A server of the user's own may have another run of this name. Then the learner's message has said so.

@@ -75,6 +75,25 @@ describe('the files of a run', () => {
     assert(!again.isUsers);
   });
 
+  it('a folder with files that no start has written is refused, and they stay', async () => {
+    const runs = join(folder, 'foreign');
+    await mkdir(join(runs, 'mine'), { recursive: true });
+    await writeFile(join(runs, 'mine', 'config.json'), '{"seed":3}'); // for --config
+    await assert.rejects(createRunFolder(runs, 'mine'), /already exists/);
+    assert.deepEqual(await readdir(join(runs, 'mine')), ['config.json']);
+  });
+
+  it('a run that has ended by itself before its first step keeps its name', async () => {
+    const runs = join(folder, 'ended');
+    const { folder: made, lock } = await createRunFolder(runs, 'early');
+    lock[Symbol.dispose]();
+    await writeFile(made.launch, '{}');
+    await writeFile(made.summary, '{"reason":"stopped"}');
+    (await createRunFolder(runs, 'early')).lock[Symbol.dispose]();
+    await writeFile(made.summary, '{"reason":"max_minutes"}');
+    await assert.rejects(createRunFolder(runs, 'early'), /already exists/);
+  });
+
   it('a run needs a writable folder', async () => {
     const file = join(folder, 'file');
     await writeFile(file, '');

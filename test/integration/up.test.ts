@@ -183,6 +183,18 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.deepEqual(up.processes(), []);
   });
 
+  it('offbeat up keeps a run that ends by itself before its first step', async () => {
+    const others = lone.filter((flag) => !flag.startsWith('--eval'));
+    const flags = ['--max-minutes=0.0001', '--eval-problems=0', '--json'];
+    await using up = await UpProcess.start([...others, ...flags]);
+    assert.equal(await up.ended(), 0, up.out + up.err);
+    const written = JSON.parse(await up.read('summary.json')) as { steps: number };
+    assert.deepEqual([JSON.parse(up.out), written.steps], [written, 0]);
+    await using again = await UpProcess.start(lone, up);
+    assert.equal(await again.ended(), 2);
+    assert.match(again.err, /already exists/);
+  });
+
   it('offbeat up ends with the reason when the backend of the user does not answer', async () => {
     const backend = [
       '--backend-url=http://127.0.0.1:9',
