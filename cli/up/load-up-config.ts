@@ -99,6 +99,7 @@ const chosenHere = [
   ...[...limits, 'data', 'schedule', 'groupsPerBatch', 'numMinibatches', 'evalEveryVersions'],
   ...['advantage', 'maxrlUntil'],
   ...['stopPatienceSeconds', 'trainerClass', 'publishAdapters', 'maxStepsOffPolicy', 'loraRank'],
+  ...['adapterStore', 'evalProblems'],
 ];
 
 /**
@@ -180,7 +181,14 @@ function checkAdoption(
 
 /** Refuses settings of a new run that would do nothing. A run that was begun with them goes on. */
 function checkEffects(
-  { dashboard, dashboardPort, evalActors = 0, backendUrl }: Partial<UpConfig>,
+  {
+    dashboard,
+    dashboardPort,
+    evalActors = 0,
+    backendUrl,
+    sampler,
+    samplingApiKey,
+  }: Partial<UpConfig>,
   settings: UpRequest['settings'],
   complain: (key: string, message: string) => void,
 ): void {
@@ -198,6 +206,9 @@ function checkEffects(
       'checkpointDir',
       'it names the folder where the checkpoints of --backend-url are mounted here; those of the local backend are in runs/NAME/checkpoints; remove it',
     );
+  }
+  if (samplingApiKey !== undefined && backendUrl !== undefined && sampler !== 'tinker') {
+    complain('samplingApiKey', 'only actors with --sampler tinker use it; remove it');
   }
   if (dashboard === false && dashboardPort !== undefined) {
     complain('dashboardPort', '--no-dashboard serves no page; remove one of the two');

@@ -51,6 +51,12 @@ describe('a resumed run', () => {
     assert.deepEqual(settings, { ...kept, ...changed }); // the old limit no longer counts
   });
 
+  it('a resumed run goes on with a key that only its former sampler used', () => {
+    const backend = ['--backend-url=http://x', '--api-key=tml-k', '--model-dir=/m'];
+    const key = ['--sampler=onnx', '--sampling-api-key=tml-s', '--api-key=tml-k'];
+    assert.equal(resume([...backend, '--sampler=tinker'], key).config.sampler, 'onnx');
+  });
+
   it('a resumed run may sample elsewhere, without the engine that it began with', () => {
     const engine = ['--sampler=vllm', '--engine-url=http://gpu-0:8000', '--model-dir=/m'];
     const began = resume(engine, []).config;

@@ -101,6 +101,10 @@ describe('the flags of npm start', () => {
     assert.equal(load(['--max-minutes=1'], env).settings['maxMinutes'], 1);
     assert.equal(load([], { ...env, OFFBEAT_MAX_MINUTES: '2' }).settings['maxMinutes'], 2);
     assert.deepEqual(load(['--run=r', '--resume'], env).settings, {});
+    // The launcher tells actors where adapters are, and starts none for evaluations that there are not.
+    const places = { LEARNER_ADAPTER_STORE: '/mnt/a', LEARNER_EVAL_PROBLEMS: '0' };
+    const { adapterStore, evalProblems } = load([], places).settings;
+    assert.deepEqual([adapterStore, evalProblems], ['/mnt/a', 0]);
     assert.match(complaint([], { LEARNER_MAX_MINUTES: 'soon' }), /LEARNER_MAX_MINUTES is "soon"/);
   });
 
@@ -108,6 +112,11 @@ describe('the flags of npm start', () => {
     assert.match(complaint(['--stream-replicas=3']), /--stream-replicas .* add --nats-url/);
     load(['--stream-replicas=3', '--nats-url=nats://h:1']);
     assert.match(complaint(['--checkpoint-dir=/mnt']), /--checkpoint-dir .* --backend-url/);
+    const backend = ['--backend-url=http://x', '--api-key=tml-k', '--model-dir=m'];
+    assert.match(
+      complaint([...backend, '--sampling-api-key=tml-s']),
+      /--sampling-api-key .* only actors with --sampler tinker use it/,
+    );
   });
 
   it('the flags of npm start let actors find out how many groups they sample at once', () => {
