@@ -29,9 +29,10 @@ export interface StartCommand {
   readonly offers: (key: string) => boolean;
   /** The learner's settings of a new run that are not the learner's own defaults. */
   readonly defaults: Readonly<Record<string, unknown>>;
+  readonly trainsOnExamples: boolean;
 }
 
-const anything: StartCommand = { offers: () => true, defaults: {} };
+const anything: StartCommand = { offers: () => true, defaults: {}, trainsOnExamples: false };
 
 /**
  * Reads the flags of `offbeat up`: its own, and with them every setting of the learner, so that a

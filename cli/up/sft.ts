@@ -34,6 +34,7 @@ const ofSampling = new Set<string>([
 export const sftCommand: StartCommand = {
   offers: (key) => settings.has(key) || (key in UpConfig.shape && !ofSampling.has(key)),
   defaults: { data: solverData },
+  trainsOnExamples: true,
 };
 
 const offered = <Shape extends object>(shape: Shape) =>

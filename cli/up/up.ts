@@ -2,9 +2,11 @@ import { existsSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { z } from 'zod';
 import { describeFlags } from '../../shared/service/config-help.js';
+import { UserError } from '../../shared/base/errors.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
 import { shownAddress } from '../../shared/broker/connect.js';
 import { ConfigError, type Environment } from '../../shared/service/config.js';
+import { quoted } from '../../shared/service/npm-flags.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../../shared/service/folder-lock.js';
@@ -145,7 +147,14 @@ async function understand(
   const { run, runsDir, resume } = request.config;
   if (!resume || run === undefined) return { request, resumable: undefined };
   const resumable = await findRunFolder(runsDir, run);
-  return { request: resumed(learner, request, await readLaunch(resumable), env), resumable };
+  const launch = await readLaunch(resumable);
+  if (command?.trainsOnExamples === true && launch.settings['data'] === undefined) {
+    const place = runsDir === 'runs' ? '' : ` --runs-dir ${quoted(runsDir)}`;
+    throw new UserError(
+      `the run ${run} does not train on examples; npm start -- --run ${run}${place} --resume continues it`,
+    );
+  }
+  return { request: resumed(learner, request, launch, env), resumable };
 }
 
 /** Reads the flags. The settings of all services are loaded only to name where a refused flag belongs. */

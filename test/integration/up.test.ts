@@ -141,6 +141,12 @@ describe('offbeat up', { timeout: 480_000 }, () => {
       other.err,
       /cannot be resumed with these settings[^]*--learning-rate is 0\.5, the run has 0\.002/,
     );
+    await using examples = await UpProcess.start(['--resume'], first, {}, 'sft');
+    assert.equal(await examples.ended(), 2);
+    assert.match(
+      examples.err,
+      /does not train on examples; npm start -- --run \S+(?: --runs-dir \S+)? --resume/,
+    );
 
     const nats = join(first.folder, 'nats-server');
     await executable(nats, `${serverText('2.9.10')}[ "$1" = --version ] || exec sleep 600\n`);
