@@ -19,7 +19,8 @@ export interface StopSignals {
   exitCode(): number | undefined;
 }
 
-const exitCodes = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
+/** The exit code after each signal, as in a shell. */
+export const exitCodes = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
 /**
  * Listens for SIGINT, SIGTERM and SIGHUP, and for the end of the process that reads our output or, with

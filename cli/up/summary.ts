@@ -18,6 +18,7 @@ const SolveRates = z.object({
 /** The result of a run: the learner writes it as summary.json when it ends. */
 export const Summary = z.looseObject({
   run: z.string().min(1),
+  reason: z.string().optional(), // why it ended; absent: of an older learner
   steps: count,
   version: count,
   wallSeconds: z.number().nonnegative(),

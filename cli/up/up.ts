@@ -24,7 +24,7 @@ import {
   type RunFolder,
 } from '../run-folder.js';
 import { createScreen, type Screen } from './screen.js';
-import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
+import { exitCodes, listenForStop, type StopSignals } from '../processes/stop-signals.js';
 import { nextText, readSummary, summaryText, summaryTime } from './summary.js';
 import { copyStart, newestAdapter, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
@@ -51,8 +51,8 @@ ${describeFlags(settings, upService)}
 
 /**
  * Runs a whole training on this machine and returns its exit code: 0 when the learner finished, the
- * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training was given up,
- * else 1. When it returns, none of the processes is left.
+ * signal's code after Ctrl-C or if the learner alone was stopped, 2 when the user has something to change, 3 when
+ * training was given up, else 1. When it returns, none of the processes is left.
  *
  * @throws {UserError} if a flag is wrong, the model cannot be run or a server is unavailable, before
  *   anything was started or written.
@@ -200,7 +200,12 @@ async function conclude(
     return exitCode ?? 1;
   }
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
-  const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
+  // A learner may be stopped alone: by an operator, or by a daemon that frees memory.
+  const stopCode = exitCode ?? (summary.reason === 'stopped' ? exitCodes.SIGTERM : undefined);
+  const end = isGivenUp ? 'given up' : stopCode === undefined ? 'finished' : 'stopped';
+  if (stopCode !== undefined && exitCode === undefined) {
+    screen.note('the learner got a signal that this process did not get');
+  }
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else {
     const adapter = backendUrl === undefined ? await newestAdapter(folder) : undefined;
@@ -208,7 +213,7 @@ async function conclude(
     const next = nextText(summary, { folder: folder.path, runsDir, modelDir, ...weights });
     screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
   }
-  return exitCode ?? (isGivenUp ? givenUpCode : 0);
+  return stopCode ?? (isGivenUp ? givenUpCode : 0);
 }
 
 /** The command that deletes what a learner has stored on the user's NATS before the run began; undefined if that is our own. */
