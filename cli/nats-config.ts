@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { identityName, runAccount } from '../shared/broker/permissions.js';
@@ -7,6 +7,7 @@ import { makeOutputFolder } from '../shared/base/make-folder.js';
 import { string, int, listOf } from '../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../shared/service/config.js';
 import { describeFlags } from '../shared/service/config-help.js';
+import { replaceFile } from '../shared/base/durable-file.js';
 import { UserError } from '../shared/base/errors.js';
 import { RunName } from '../shared/wire/run-name.js';
 import { runIdentities } from './processes/members.js';
@@ -123,7 +124,7 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
     blocks.push(tlsText(certificateIn(tlsFolder ?? out)));
   }
   const text = blocks.join('');
-  await writeFile(path, text);
+  await replaceFile(path, text); // servers may include it
   if (text.length > mostBytes) {
     reported.push(
       `nats-server.conf has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: choose a shorter name for the run, or fewer actors`,

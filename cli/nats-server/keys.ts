@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
@@ -12,6 +12,7 @@ import {
   type Identity,
   type Permissions,
 } from '../../shared/broker/permissions.js';
+import { UserError } from '../../shared/base/errors.js';
 import { runNames } from '../../shared/broker/names.js';
 import { newSeed, publicKeyOf } from '../../shared/broker/access.js';
 
@@ -51,7 +52,7 @@ export async function writeKeys(
   return await Promise.all(
     identities.map(async (identity) => ({
       name: identityName(identity),
-      publicKey: publicKeyOf(await seedIn(seedFile(folder, identity))),
+      publicKey: await publicKeyIn(seedFile(folder, identity)),
       permissions: permissionsOf(identity, names),
       account: accountOf(identity, names),
       imports: importsOf(identity, names),
@@ -108,14 +109,38 @@ function seedFile(folder: string, identity: Identity): string {
   return join(folder, `${identityName(identity)}.nk`);
 }
 
-async function seedIn(path: string): Promise<string> {
+/**
+ * The public key of the seed in a file, which is created unless it exists.
+ *
+ * @throws {UserError} if the file holds no seed.
+ */
+async function publicKeyIn(path: string): Promise<string> {
+  await createSeed(path);
+  const seed = (await readFile(path, 'utf8')).trim();
   try {
-    const seed = newSeed();
-    await writeFile(path, `${seed}\n`, { mode: 0o600, flag: 'wx' });
-    return seed;
-  } catch (caught) {
+    return publicKeyOf(seed);
+  } catch (cause) {
+    throw new UserError(
+      `${path} holds no valid key. Restore it, or delete it: then the next call writes a new key, which the servers and this client must get`,
+      { cause },
+    );
+  }
+}
+
+/** Writes a new seed, unless the file exists. Nothing is left of one that does not fit on the disk. */
+async function createSeed(path: string): Promise<void> {
+  const file = await open(path, 'wx', 0o600).catch((caught: unknown) => {
     if ((caught as NodeJS.ErrnoException).code !== 'EEXIST') throw caught;
-    return (await readFile(path, 'utf8')).trim();
+  });
+  if (file === undefined) return;
+  try {
+    await file.writeFile(`${newSeed()}\n`);
+    await file.sync();
+  } catch (caught) {
+    await rm(path, { force: true });
+    throw caught;
+  } finally {
+    await file.close();
   }
 }
 

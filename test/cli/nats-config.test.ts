@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { promisify } from 'node:util';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { writeNatsConfig } from '../../cli/nats-config.js';
 import { hasCertificateFor, accessWith } from '../../cli/nats-server/keys.js';
@@ -91,6 +93,35 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.match(await again(2), /new: actor\.actor-1; restart the servers, one after another/);
       await rm(join(folder, 'actor.actor-1.nk')); // another key is let into the same account
       assert.match(await again(2), /^6 keys; their permissions are in .*nats-server\.conf\n$/);
+    });
+
+    it('a repeated offbeat nats-config names a file that a full disk left without its key', async () => {
+      await again(1);
+      const path = join(folder, 'actor.actor-0.nk');
+      const key = await held('actor.actor-0.nk');
+      await writeFile(path, key.slice(0, 20));
+      await assert.rejects(again(1), {
+        name: 'UserError',
+        message: /actor\.actor-0\.nk holds no valid key\. Restore it, or delete it/,
+      });
+      await rm(path);
+      await again(1);
+      const written = await held('actor.actor-0.nk');
+      assert.match(written, /^SU[A-Z0-9]{56}\n$/);
+      assert.notEqual(written, key);
+    });
+
+    it('a key that does not fit on the disk leaves no file', async () => {
+      const module = new URL('../../cli/nats-config.js', import.meta.url).href;
+      const program = `
+        const { writeNatsConfig } = await import(${JSON.stringify(module)});
+        const asked = { run: 'far', out: process.argv[1], actors: 1, evalActors: 0 };
+        await writeNatsConfig(asked).catch(({ code }) => console.log(code));`;
+      const node = [process.execPath, '--input-type=module', '--eval', program, folder];
+      const { stdout } = await promisify(execFile)(
+        ...(['/bin/sh', ['-c', 'ulimit -f 0; exec "$@"', 'sh', ...node]] as const),
+      );
+      assert.deepEqual([stdout.trim(), await readdir(folder)], ['EFBIG', []]);
     });
 
     it('a repeated offbeat nats-config keeps a certificate for the same hosts, so that no client needs another authority', async () => {
