@@ -1,11 +1,11 @@
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { z } from 'zod';
 import { sha256 } from '../../shared/base/bytes.js';
 import { replaceFile } from '../../shared/base/durable-file.js';
-import { UserError } from '../../shared/base/errors.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
 import { readJson } from '../../shared/base/read-json.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
@@ -87,7 +87,7 @@ export async function publishResult(
   );
   await makeFolder(folder);
   const packed = gzipSync(JSON.stringify({ ...result, steps }), { level: 9 });
-  await writeFile(join(folder, fileOf(result.name)), packed);
+  await replaceFile(join(folder, fileOf(result.name)), packed);
 }
 
 /**
@@ -144,13 +144,20 @@ function fileOf(name: string): string {
   return `${name}.json.gz`;
 }
 
-/** Reads the results that `publishResult` has written to a folder. */
+/** Reads the results that `publishResult` has written to a folder. @throws {UserError} naming a file that is no result. */
 export async function publishedResults(folder: string): Promise<RunResult[]> {
   const files = (await readdir(folder)).filter((name) => name.endsWith('.json.gz')).sort();
   return Promise.all(
     files.map(async (name) => {
-      const json = gunzipSync(await readFile(join(folder, name))).toString();
-      return RunResult.parse(JSON.parse(json));
+      const path = join(folder, name);
+      try {
+        return RunResult.parse(JSON.parse(gunzipSync(await readFile(path)).toString()));
+      } catch (cause) {
+        throw new UserError(
+          `${path} is damaged, or of another version of offbeat (${errorText(cause)}); restore it, or delete it and publish again`,
+          { cause },
+        );
+      }
     }),
   );
 }

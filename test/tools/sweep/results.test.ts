@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -88,6 +88,18 @@ describe('the results of an experiment', () => {
     await checkPublishFolder(older, 'mine', planned);
     await publishResult(older, runResult({ arm: 'maxrl' }, 1, [1]), columns);
     await assert.rejects(checkPublishFolder(older, 'mine', planned), words('maxrl-s1'));
+  });
+
+  it('a damaged published result is named', async () => {
+    const damaged = join(folder, 'damaged');
+    await publishResult(damaged, runResult({ arm: 'RL' }, 1, [1]), new Set());
+    const [name] = await readdir(damaged);
+    const path = join(damaged, name!);
+    await writeFile(path, (await readFile(path)).subarray(0, 40));
+    await assert.rejects(publishedResults(damaged), {
+      name: 'UserError',
+      message: /RL-s1\.json\.gz is damaged, .* publish again/,
+    });
   });
 
   it('the results of another version are refused with the remedy', async () => {
