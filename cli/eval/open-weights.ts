@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { FoundRun } from '../existing-run/find-run.js';
@@ -48,23 +49,27 @@ export async function weightsFromBackend(
   { config, version, samplerPath, statePath, files }: FoundVersion,
   warn: (line: string) => void,
 ): Promise<OpenedWeights & AsyncDisposable> {
-  let path = samplerPath;
-  let isOurs = false;
-  if (path === undefined) {
-    const run = await client.createLoraModel({ baseModel: config.model.name, ...config.lora });
-    if (statePath !== undefined) await run.loadState(statePath, { optimizer: false });
-    path = await run.saveWeightsForSampler(`eval-${version}`);
-    isOurs = true;
-  }
-  const weights = path;
+  let weights = samplerPath;
+  let loaded: TrainingRun | undefined; // for this alone
   const dispose = async () => {
-    if (!isOurs) return;
+    if (loaded === undefined) return;
     // The measurement is over then, and its result must not be lost.
-    await client.deleteCheckpoint(weights).catch((caught: unknown) => {
-      warn(`${weights} stays on the backend: it could not be deleted (${errorText(caught)})`);
+    if (weights !== undefined) {
+      await client.deleteCheckpoint(weights).catch((caught: unknown) => {
+        warn(`${weights} stays on the backend: it could not be deleted (${errorText(caught)})`);
+      });
+    }
+    // A server may have few places for adapters, and the learner may need one.
+    await loaded.unload().catch((caught: unknown) => {
+      warn(`an adapter stays loaded on the backend for a while (${errorText(caught)})`);
     });
   };
   try {
+    if (weights === undefined) {
+      loaded = await client.createLoraModel({ baseModel: config.model.name, ...config.lora });
+      if (statePath !== undefined) await loaded.loadState(statePath, { optimizer: false });
+      weights = await loaded.saveWeightsForSampler(`eval-${version}`);
+    }
     if (sampler === 'tinker') {
       const samplingSessionId = await client.createSamplingSession(weights);
       return { samplerPath: weights, samplingSessionId, [Symbol.asyncDispose]: dispose };

@@ -12,6 +12,7 @@ async function opened(
   deleteCheckpoint: (path: string) => Promise<void>,
   warnings: string[],
   sampler: 'tinker' | 'onnx' = 'tinker',
+  unload: () => Promise<void> = () => Promise.resolve(),
 ) {
   const loaded: [path: string, options: object][] = [];
   const restored = {
@@ -20,6 +21,7 @@ async function opened(
       assert.deepEqual(loaded, [['tinker://run/weights/state-000003', { optimizer: false }]]);
       return Promise.resolve(saved);
     },
+    unload,
   };
   const unused = () => Promise.reject(new Error('not asked for'));
   const client = {
@@ -42,7 +44,10 @@ describe('the weights that a backend restores for an evaluation', () => {
   it('version 0 of a run that began from the base model is an untrained adapter, since it need not have been kept', async () => {
     const made: object[] = [];
     const unused = () => Promise.reject(new Error('not asked for'));
-    const fresh = { saveWeightsForSampler: () => Promise.resolve(saved) };
+    const fresh = {
+      saveWeightsForSampler: () => Promise.resolve(saved),
+      unload: () => Promise.resolve(),
+    };
     const client = {
       createLoraModel: (model: object) => {
         made.push(model);
@@ -79,6 +84,24 @@ describe('the weights that a backend restores for an evaluation', () => {
     const opening = opened((path) => Promise.resolve(void deleted.push(path)), [], 'onnx');
     await assert.rejects(opening, /not asked for/);
     assert.deepEqual(deleted, [saved]);
+  });
+
+  it('the adapter into which they were restored gives its place back, and is reported if it cannot', async () => {
+    const warnings: string[] = [];
+    let unloads = 0;
+    const unload = () => {
+      unloads += 1;
+      return unloads === 1 ? Promise.resolve() : Promise.reject(new Error('busy'));
+    };
+    const deleted = () => Promise.resolve();
+    await assert.rejects(opened(deleted, warnings, 'onnx', unload), /not asked for/);
+    const weights = await opened(deleted, warnings, 'tinker', unload);
+    assert.equal(unloads, 1);
+    await weights[Symbol.asyncDispose]();
+    assert.deepEqual(
+      [unloads, warnings],
+      [2, ['an adapter stays loaded on the backend for a while (busy)']],
+    );
   });
 
   it('restored weights that cannot be deleted are reported, and cost no result', async () => {
