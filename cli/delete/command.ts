@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import type { Broker } from '../../shared/broker/broker.js';
+import { shownAddress } from '../../shared/broker/connect.js';
 import type { StoredSize } from '../../shared/broker/stored-run.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { httpAddress } from '../../shared/service/config-fields.js';
@@ -135,7 +136,7 @@ function printWhatIsThere(
     readonly deletesAt?: string | undefined;
   },
 ): void {
-  if (natsUrl !== undefined) print(`on ${natsUrl}: ${sizeText(size)}`);
+  if (natsUrl !== undefined) print(`on ${shownAddress(natsUrl)}: ${sizeText(size)}`);
   if (checkpoints.length === 0) return;
   const count = counted(checkpoints.length, 'checkpoint');
   if (deletesAt !== undefined) print(`on ${deletesAt}: ${count}`);

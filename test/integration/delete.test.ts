@@ -53,6 +53,15 @@ describe('offbeat delete', { timeout: 240_000 }, () => {
     assert((await broker.depths()).tickets === 1);
   });
 
+  it('the password in the address of the NATS server is not printed', async () => {
+    const address = server.url.replace('://', '://me:secret@');
+    const words = ['delete', '--run=test', `--nats-url=${address}`];
+    const { code, out, err } = await runOffbeat(words, '.');
+    assert.equal(code, 0, err);
+    assert.match(out, /^on nats:/m);
+    assert.doesNotMatch(out + err, /secret/);
+  });
+
   it('a run is deleted from the NATS server, and its checkpoints from the backend', async () => {
     await using model = await tinyModel();
     await using backend = await startOn(model.path);
