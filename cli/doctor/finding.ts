@@ -61,7 +61,8 @@ export const remedies = {
     'free some space: delete runs that you no longer need, or name another disk: --runs-dir',
   noPort:
     'find what prevents programs from listening on 127.0.0.1: a firewall, a sandbox, or a missing lo interface',
-  portTaken: 'end the program that listens there, or give the service another --port',
+  portTaken:
+    'end the program that listens there, or give the service another one: --port, or --http-port of offbeat score-server',
   noNatsServer:
     'npm start will download one; without a network, install nats-server 2.9 or newer, or name its file in OFFBEAT_NATS_SERVER',
   natsDoesNotStart:

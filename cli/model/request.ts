@@ -59,6 +59,9 @@ export async function loadModelRequest(
   if (kind !== 'hub' && revision !== undefined) {
     throw new UserError(`--revision ${revision} is for models of the hub, but ${name} is a path`);
   }
+  if (kind !== 'hub' && endpoint !== undefined) {
+    throw new UserError(`--endpoint ${endpoint} is for models of the hub, but ${name} is a path`);
+  }
   if (kind !== 'gguf' && dtype !== undefined) {
     throw new UserError(
       `--dtype ${dtype} is for GGUF files; the weights of ${name} stay as they are`,

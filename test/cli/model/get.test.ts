@@ -365,6 +365,10 @@ describe('offbeat model get', { timeout: 120_000 }, () => {
         ['get', embeddedModelPath, '--revision', 'v1'],
         /--revision v1 is for models of the hub/,
       );
+      await refuses(
+        ['get', embeddedModelPath, '--endpoint', 'http://127.0.0.1:9'],
+        /--endpoint http:\/\/127\.0\.0\.1:9 is for models of the hub/,
+      );
       await refuses(['get', 'a/b', '--dtype', 'fp32'], /--dtype fp32 is for GGUF files/);
       await refuses(
         ['get', embeddedModelPath, '--out', embeddedModelPath],
