@@ -47,7 +47,7 @@ const maxDigits = 30; // longer ones are not answers
 /**
  * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`, and in other spellings `-$5`, `1{,}234`. The minus sign may be
  * typographic (U+2212), as in formatted text; after a digit or a parenthesis it is a subtraction. A part of another number is no
- * integer: 7.25, .75, 3/2, 1e3, 10^3.
+ * integer: 7.25, .75, 3/2, 5 1/2, 1e3, 10^3, 10³.
  */
 export function integersIn(text: string): WrittenInteger[] {
   const plain = text.replaceAll(latexComma, ',').replaceAll(signedCurrency, '$1');
@@ -57,16 +57,17 @@ export function integersIn(text: string): WrittenInteger[] {
     const end = match.index + written.length;
     const isPart =
       partBefore.test(plain.slice(Math.max(0, match.index - 3), match.index)) ||
-      partAfter.test(plain.slice(end, end + 3));
+      partAfter.test(plain.slice(end, end + 16));
     const isInteger = /^0*$/.test(fraction ?? '') && digits.length <= maxDigits && !isPart;
     const signed = sign === '' ? digits : `-${digits}`;
     return isInteger ? [{ text: written, value: BigInt(signed) }] : [];
   });
 }
 
-const writtenNumber = /((?:(?<![\d)$])[-\u2212])?)(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(\d+))?/g;
+const writtenNumber = /((?:(?<![\d)]\$?)[-\u2212])?)(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(\d+))?/g;
 const latexComma = /(?<=\d)(?:\{,\}|\\,|,\\!)(?=\d{3})/g;
-const signedCurrency = /([-\u2212])[$€£¥](?=\d)/g;
+const signedCurrency = /([-\u2212])\\?[$€£¥](?=\d)/g;
 /** What is before a number that is the end of another one, and after one that is the beginning; `}{` is in LaTeX's fractions. */
 const partBefore = /(?:^|[^.])\.$|\d\/$|\d[eE]\+?$|\^\{?$|\}\{$/;
-const partAfter = /^\/\d|^[eE][-+]?\d|^\^\{?[-\u2212\w]|^\}\{/;
+const partAfter =
+  /^\/\d|^[eE][-+]?\d|^\^\{?[-\u2212\w]|^\}\{|^ \d{1,6}\/\d|^ ?\\[dt]?frac|^[\u00b2\u00b3\u00b9\u2070-\u207f\u00bc-\u00be\u2150-\u215e]/;
