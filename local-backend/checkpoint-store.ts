@@ -10,7 +10,7 @@ import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { UserMetadata } from '../shared/tinker/api.js';
-import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
+import { checkName, isName, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
 import { notFound } from './http-api.js';
 
@@ -143,7 +143,8 @@ export class CheckpointStore {
       if (signal.aborted) throw caught;
       throw unusableFolder(resolve(root), '--checkpoint-dir', caught);
     }
-    for (const run of await foldersIn(root)) {
+    // Others, such as the `lost+found` of a disk, cannot be a run's, and need not be readable.
+    for (const run of (await foldersIn(root)).filter(isName)) {
       for (const kind of checkpointKinds) {
         const parent = join(root, run, kind);
         const names = await repairFolders(parent).then(() => foldersIn(parent), skipMissing);

@@ -29,13 +29,18 @@ export function checkpointUrl({ runId, kind, name }: TinkerPath): string {
   return `${checkpointsUrl(runId)}/${kind}/${encodeURIComponent(name)}`;
 }
 
+/** Whether a run or a checkpoint can have this name. */
+export function isName(name: string): boolean {
+  return /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name);
+}
+
 /**
  * Checks a checkpoint name: TuFT uses it as a directory name without checking it.
  *
  * @throws {PermanentError} on a name that could leave that directory.
  */
 export function checkName(name: string): string {
-  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name)) {
+  if (!isName(name)) {
     throw new PermanentError(
       `${JSON.stringify(name)} is no checkpoint name: 1 to 128 letters, digits, ., _ or -`,
     );

@@ -311,6 +311,19 @@ describe('the checkpoint store', () => {
     );
   });
 
+  it('the checkpoint store skips a folder that no run can have, which need not be readable', async () => {
+    const root = freshRoot();
+    const first = await CheckpointStore.open(root, silent);
+    await first.save(checkpointAbout({ name: 'good' }), files);
+    await mkdir(join(root, 'lost+found'));
+    await writeFile(join(root, 'lost+found', 'weights'), ''); // no folder
+    const second = await CheckpointStore.open(root, silent);
+    assert.deepEqual(
+      second.list().map(({ name }) => name),
+      ['good'],
+    );
+  });
+
   it('the checkpoint store removes a deleted checkpoint from the list and the disk', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, silent);
