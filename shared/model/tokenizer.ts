@@ -63,7 +63,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
         return library.chatText([...messages], opensAnswer);
       },
       eosTokenIds,
-      unknownTokenId: unknownTokenIn(library, eosTokenIds),
+      unknownTokenId: unknownTokenIn(library),
     };
   } catch (cause) {
     throw new UserError(
@@ -82,13 +82,11 @@ interface Library {
   readonly unknownTokenId: number | undefined;
 }
 
-/** Some tokenizers can encode every text, and name the token of the end as that for unknown text, as GPT-2's does. */
-function unknownTokenIn(
-  { unknownTokenId, encode }: Library,
-  eosTokenIds: readonly number[],
-): number | undefined {
-  if (unknownTokenId === undefined || !eosTokenIds.includes(unknownTokenId)) return unknownTokenId;
-  return encode('\u{10fffd}').includes(unknownTokenId) ? unknownTokenId : undefined;
+/** Some tokenizers can encode every text, and name a special token as that for unknown text, as GPT-2's does. */
+function unknownTokenIn({ unknownTokenId, encode }: Library): number | undefined {
+  if (unknownTokenId === undefined) return undefined;
+  // Two characters that hardly a vocabulary has: some tokenizers drop the first, which is of no script.
+  return encode('\u{10fffd}\u{3134a}').includes(unknownTokenId) ? unknownTokenId : undefined;
 }
 
 /** The special tokens that are added before a text; those after it would end a prompt. */

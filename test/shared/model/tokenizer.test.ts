@@ -71,7 +71,7 @@ describe('a directory whose name no repository may have', () => {
   }
 });
 
-describe('a tokenizer whose token for unknown text is that of the end', () => {
+describe('a tokenizer whose token for unknown text is a special one', () => {
   const alter = async (path: string, change: (json: { model: object }) => object) => {
     const json = JSON.parse(await readFile(path, 'utf8')) as { model: object };
     await writeFile(path, JSON.stringify(change(json)));
@@ -85,6 +85,15 @@ describe('a tokenizer whose token for unknown text is that of the end', () => {
       unk_token: '<eos>',
     }));
     assert.equal((await loadTokenizer(model)).unknownTokenId, undefined);
+    await alter(join(model.path, 'tokenizer_config.json'), (json) => ({
+      ...json,
+      unk_token: '<pad>', // as SmolLM2's, which is not the token of the end
+    }));
+    assert.equal((await loadTokenizer(model)).unknownTokenId, undefined);
+    await alter(join(model.path, 'tokenizer_config.json'), (json) => ({
+      ...json,
+      unk_token: '<eos>',
+    }));
     await alter(join(model.path, 'tokenizer.json'), (json) => ({
       ...json,
       model: { ...json.model, unk_token: '<eos>' },
