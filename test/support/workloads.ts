@@ -117,7 +117,11 @@ export type ScalingRules = Partial<
 export interface ScaledObject {
   readonly spec: {
     readonly scaleTargetRef: { readonly kind?: string; readonly name: string };
-    readonly triggers: readonly { readonly metadata: Readonly<Record<string, string>> }[];
+    readonly fallback?: object;
+    readonly triggers: readonly {
+      readonly metricType?: string;
+      readonly metadata: Readonly<Record<string, string>>;
+    }[];
     readonly advanced?: {
       readonly horizontalPodAutoscalerConfig: { readonly behavior: ScalingRules };
     };

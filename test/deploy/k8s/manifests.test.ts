@@ -254,6 +254,15 @@ describe('the rendered overlays', { timeout: 120_000, skip }, async () => {
         const labels = pods.map(({ labels }) => labels);
         const selects = (selector: Selector): boolean =>
           labels.some((pod) => isSelected(selector, pod));
+        for (const { spec } of of('PodMonitor') as unknown as PodMonitor[]) {
+          const drops = spec.podMetricsEndpoints
+            .flatMap(({ relabelings }) => relabelings)
+            .filter(({ action }) => action === 'drop');
+          assert.deepEqual(
+            drops.map(({ sourceLabels, regex }) => [sourceLabels, regex]),
+            [[['__meta_kubernetes_pod_phase'], 'Pending']],
+          );
+        }
         for (const kind of ['PodDisruptionBudget', 'PodMonitor']) {
           for (const { spec } of of(kind) as unknown as { spec: { selector: Selector } }[]) {
             assert(selects(spec.selector));
@@ -332,6 +341,8 @@ describe('the rendered overlays', { timeout: 120_000, skip }, async () => {
               metadata.name === spec.scaleTargetRef.name,
           ) as unknown as Workload;
           assert.equal(target.spec.replicas, undefined); // KEDA sets it
+          if (spec.fallback === undefined) continue;
+          for (const { metricType } of spec.triggers) assert.equal(metricType, 'AverageValue'); // KEDA 2.17.0 requires it
         }
       });
     });
@@ -339,6 +350,18 @@ describe('the rendered overlays', { timeout: 120_000, skip }, async () => {
 });
 
 const component = 'app.kubernetes.io/component';
+
+interface PodMonitor {
+  readonly spec: {
+    readonly podMetricsEndpoints: readonly {
+      readonly relabelings: readonly {
+        readonly sourceLabels: readonly string[];
+        readonly action?: string;
+        readonly regex?: string;
+      }[];
+    }[];
+  };
+}
 
 interface Probe {
   readonly periodSeconds: number;
