@@ -152,6 +152,7 @@ export class Broker implements AsyncDisposable {
   ): Promise<Leadership> {
     await this.#streams.ensureLedger(limits);
     const leadership = await this.ledger.lead(holder, signal, timing);
+    this.#streams.leads(leadership);
     try {
       await this.ensureRun(limits);
       await this.events.lead(holder);

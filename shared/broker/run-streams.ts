@@ -1,5 +1,6 @@
 import { errorText } from '../base/errors.js';
 import { deleteConsumer, ensureConsumer, ensureStream } from './ensure.js';
+import type { Leadership } from './leadership.js';
 import { isConnected, type Link } from './link.js';
 import type { Source } from './names.js';
 import type { ObjectBucket } from './object-bucket.js';
@@ -26,6 +27,7 @@ export class RunStreams {
   #restoring = Promise.resolve();
   #limits: RunLimits | undefined; // once the run is prepared
   #prepare: (() => Promise<void>) | undefined; // what this process has prepared
+  #leadership: Leadership | undefined;
 
   constructor(
     private readonly link: Link,
@@ -62,6 +64,11 @@ export class RunStreams {
     await skipHiddenNumbers(this.link, name, true);
   }
 
+  /** From now on only the leader prepares the run again. */
+  leads(leadership: Leadership): void {
+    this.#leadership = leadership;
+  }
+
   /** @see Broker.resetConsumer */
   async resetConsumer(source: Source): Promise<void> {
     if (this.#limits === undefined) throw new Error('resetConsumer before ensureRun');
@@ -74,11 +81,14 @@ export class RunStreams {
 
   /**
    * Prepares again what this process has prepared, after a reconnect. One after another: nats-server 2.9.10 has panicked
-   * in its API while a run was being set up twice.
+   * in its API while a run was being set up twice. A learner that no longer leads prepares nothing: its settings may be
+   * others than those of the one that leads.
    */
   restore(): void {
     this.#restoring = this.#restoring.then(async () => {
       if (this.#prepare === undefined) return;
+      await this.#leadership?.confirm().catch(() => undefined); // if it is lost, its signal aborts
+      if (this.#leadership?.signal.aborted === true) return;
       try {
         await this.#prepare();
         this.restorations += 1;
@@ -92,6 +102,7 @@ export class RunStreams {
   forget(): void {
     this.#limits = undefined;
     this.#prepare = undefined;
+    this.#leadership = undefined;
     clearInterval(this.#repairs);
     clearInterval(this.#sweeps);
     this.#repairs = undefined;

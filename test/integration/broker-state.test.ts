@@ -471,6 +471,24 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     assert.deepEqual([await room(), await replicas()], [2, more]);
   });
 
+  it('a learner that has lost the lead changes nothing of the run when its connection returns', async () => {
+    await using proxy = await TcpProxy.before(server.port);
+    await using old = await brokerOn(server, { natsUrl: `nats://127.0.0.1:${proxy.port}` });
+    const room = async () => (await broker.link.jsm.streams.info('TICKETS_test')).config.max_msgs;
+    const small = { trainTickets: 10, evalTickets: 2 };
+    const large = { trainTickets: 40, evalTickets: 2 };
+    const rarely = { renewEveryMs: 3_600_000, expiresMs: 1 };
+    const quick = { renewEveryMs: 100, expiresMs: 300 };
+    const lost = await old.lead('a', small, stopping.signal, rarely);
+    await using _leads = await broker.lead('b', large, stopping.signal, quick);
+    assert.equal(await room(), 42);
+    proxy.cut();
+    await until(() => lost.signal.aborted);
+    await new Promise(setImmediate);
+    assert.deepEqual([await room(), old.restorations], [42, 0]);
+    await lost[Symbol.asyncDispose]();
+  });
+
   it('the broker names a stream that cannot have the settings that it needs', async () => {
     await broker.deleteRun();
     await broker.link.jsm.streams.add({
