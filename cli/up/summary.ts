@@ -208,6 +208,15 @@ function signalRemedy(reward: number): string {
   return `${remedy} (docs/troubleshooting.md)`;
 }
 
+/** The flags that name a run. @param runsDir as the flag has it. */
+export function flagsOfRun(run: string, runsDir: string): string {
+  return `--run ${run}${flagOfPlace(runsDir)}`;
+}
+
+function flagOfPlace(runsDir: string): string {
+  return runsDir === 'runs' ? '' : ` --runs-dir ${quoted(runsDir)}`;
+}
+
 /** Where the results of a run are, and commands for the next steps. */
 interface NextSteps {
   readonly folder: string; // of the run, absolute
@@ -223,14 +232,13 @@ export function nextText(
   { folder, runsDir, modelDir, finalRateShare, adapter }: NextSteps,
 ): string {
   const { run, steps } = summary;
-  const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${quoted(runsDir)}`;
-  const which = `--run ${run}${elsewhere}`;
+  const which = flagsOfRun(run, runsDir);
   const model = modelDir === undefined ? '' : ` --model-dir ${quoted(modelDir)}`;
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
   const limit = {
     max_steps: ` --max-steps ${Math.max(1, 2 * steps)}`,
     max_minutes: ' --max-minutes 5',
-  }[String(summary['reason'])];
+  }[String(summary.reason)];
   const start = summary.supervised === undefined ? 'npm start --' : 'npx offbeat sft';
   const lines: [string, string][] = [
     ['results', `${folder}: metrics.jsonl, evals.jsonl, summary.json, checkpoints`],
@@ -245,7 +253,7 @@ export function nextText(
       : ([
           [
             'start RL',
-            `npm start -- --from ${run}${elsewhere}${model}, with this run's flags of task and prompt`,
+            `npm start -- --from ${run}${flagOfPlace(runsDir)}${model}, with this run's flags of task and prompt`,
           ],
         ] as [string, string][])),
     // A resumed run would fail again for the same reason, or have no learning rate left.

@@ -6,7 +6,6 @@ import { UserError } from '../../shared/base/errors.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
 import { shownAddress } from '../../shared/broker/connect.js';
 import { ConfigError, type Environment } from '../../shared/service/config.js';
-import { quoted } from '../../shared/service/npm-flags.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../../shared/service/folder-lock.js';
@@ -25,7 +24,7 @@ import {
 } from '../run-folder.js';
 import { createScreen, type Screen } from './screen.js';
 import { exitCodes, listenForStop, type StopSignals } from '../processes/stop-signals.js';
-import { nextText, readSummary, summaryText, summaryTime } from './summary.js';
+import { flagsOfRun, nextText, readSummary, summaryText, summaryTime } from './summary.js';
 import { copyStart, newestAdapter, type StartingPoint } from './start-from.js';
 import { train } from './train.js';
 import { loadUpConfig, type StartCommand, variablesOf } from './load-up-config.js';
@@ -149,9 +148,8 @@ async function understand(
   const resumable = await findRunFolder(runsDir, run);
   const launch = await readLaunch(resumable);
   if (command?.trainsOnExamples === true && launch.settings['data'] === undefined) {
-    const place = runsDir === 'runs' ? '' : ` --runs-dir ${quoted(runsDir)}`;
     throw new UserError(
-      `the run ${run} does not train on examples; npm start -- --run ${run}${place} --resume continues it`,
+      `the run ${run} does not train on examples; npm start -- ${flagsOfRun(run, runsDir)} --resume continues it`,
     );
   }
   return { request: resumed(learner, request, launch, env), resumable };

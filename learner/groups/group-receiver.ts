@@ -1,7 +1,7 @@
 import type { Death } from '../../shared/broker/dead-letter-watch.js';
 import type { Delivery } from '../../shared/broker/delivery.js';
 import { isUniform } from '../../shared/rl/advantages.js';
-import { countDroppedGroup, countWastedTokens } from '../../shared/service/telemetry/drops.js';
+import { countDroppedGroup } from '../../shared/service/telemetry/drops.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { tokenCount, versionsIn } from '../../shared/wire/rollout-group.js';
@@ -18,7 +18,7 @@ import type { Changes } from '../../shared/base/changes.js';
 import type { NoSignalWatch } from '../stop/no-signal-watch.js';
 import type { Certificates } from '../audit/certificates.js';
 import { EarlyAnswers } from './early-answers.js';
-import type { GroupStats } from './group-stats.js';
+import { countDrop, type GroupStats } from './group-stats.js';
 import type { TicketContent, TicketSource } from '../tickets/ticket-source.js';
 import type { UnackedGroups } from './unacked-groups.js';
 import {
@@ -102,10 +102,8 @@ export class GroupReceiver {
     const { ticket } = scored.group;
     const { table } = admission;
     const order = tickets.orderOf(ticket);
-    const isConsumed = () => order !== undefined && table.isConsumed(order);
     const certificate = certificates.verdict(scored);
-    const reasonNow = () =>
-      isConsumed() ? undefined : this.#reasonAgainst(scored, order, certificate);
+    const reasonNow = () => this.#reasonAgainst(scored, order, certificate);
     let reason = reasonNow();
     if (reason !== undefined) {
       // A learner that has lost its lease unnoticed does not know its successor's tickets, and would refuse their groups.
@@ -115,17 +113,16 @@ export class GroupReceiver {
 
     if (!unacked.hold(delivery.lease, order, messageIdOf(ticket))) return;
     account.receive(seq, tokensOf(scored));
-
-    if (isConsumed()) {
-      this.#waste(delivery, 'duplicate');
-      return;
-    }
     if (reason !== undefined) {
       await this.#refuse(delivery, order, reason);
       return;
     }
-
     // Its ticket is known, or it would have been refused.
+    if (table.isConsumed(order!)) {
+      this.#waste(delivery, 'duplicate');
+      return;
+    }
+
     const entry = table.entry(order!);
     certificates.count(certificate);
     // A group that arrives after it was given up as stale counts as the second attempt.
@@ -140,6 +137,7 @@ export class GroupReceiver {
     this.#waste(delivery, 'duplicate');
   }
 
+  /** @returns undefined also for a duplicate, whatever is in it. */
   #reasonAgainst(
     scored: ScoredGroup,
     order: number | undefined,
@@ -147,6 +145,7 @@ export class GroupReceiver {
   ): RefusalReason | undefined {
     const { admission, tickets, isResumed, newestVersion, vocabSize } = this.#options;
     const { attempt, issuedAtVersion } = scored.group.ticket;
+    if (order !== undefined && admission.table.isConsumed(order)) return undefined;
     const isKnown = order !== undefined && this.#mayHaveBeenIssued(order, attempt);
     return refusalReason(scored, {
       ticket: isKnown ? tickets.ticketAt(order, attempt, issuedAtVersion) : undefined,
@@ -347,10 +346,4 @@ const stages = new Set(['actor', 'reward', 'learner']);
 /** The metric label of the stage that gave up a message; a dead letter may name any stage. */
 function labelOf(stage: string): string {
   return stages.has(stage) ? stage : 'unknown';
-}
-
-/** Counts a group that will not be trained on, and its wasted tokens. */
-export function countDrop(scored: ScoredGroup, stage: string, reason: string): void {
-  countDroppedGroup(stage, reason);
-  countWastedTokens(reason, tokenCount(scored.group));
 }

@@ -2,7 +2,8 @@ import { Counter } from 'prom-client';
 import { isUniform } from '../../shared/rl/advantages.js';
 import { type ActorReward, rewardsOfMajority } from '../../shared/rl/divergence.js';
 import { ksDistance } from '../../shared/rl/off-policy.js';
-import type { Rollout } from '../../shared/wire/rollout-group.js';
+import { countDroppedGroup, countWastedTokens } from '../../shared/service/telemetry/drops.js';
+import { type Rollout, tokenCount } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { type Stat, StatTable } from '../report/stat-table.js';
@@ -286,4 +287,10 @@ function countsOf(lengths: readonly number[]): Map<number, number> {
     counts.set(length, (counts.get(length) ?? 0) + 1);
   }
   return counts;
+}
+
+/** Counts a group that will not be trained on, and its wasted tokens. */
+export function countDrop(scored: ScoredGroup, stage: string, reason: string): void {
+  countDroppedGroup(stage, reason);
+  countWastedTokens(reason, tokenCount(scored.group));
 }

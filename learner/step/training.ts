@@ -2,7 +2,7 @@ import { mostUnconfirmedSteps } from '../../shared/rl/capacity.js';
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { Admission } from '../groups/admission.js';
-import { countDrop } from '../groups/group-receiver.js';
+import { countDrop } from '../groups/group-stats.js';
 import type { ArrivedGroup } from '../groups/check-scored-group.js';
 import { StopConditions, type RunEnding, type Watches } from '../stop/stop-conditions.js';
 import type { ActorAudit } from '../audit/actor-audit.js';

@@ -326,6 +326,15 @@ describe('the group receiver with four tickets issued', () => {
     });
   }
 
+  it('a duplicate is dropped as such, whatever is in it', async () => {
+    await bench.deliver(bench.group(0, ['1', '1'])); // skipped
+    for (const [reason, make] of refusals) {
+      const isOfIt = reason !== 'unknown_ticket';
+      if (isOfIt) await bench.deliver(make(bench));
+    }
+    assert.deepEqual([bench.settled, bench.accused], [[], []]);
+  });
+
   it('a learner that has lost its lease refuses no group, which may be of a ticket of its successor', async () => {
     const lost = new Error('the lease is lost');
     bench.lead = Promise.reject(lost);
