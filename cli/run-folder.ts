@@ -30,11 +30,11 @@ export function runNameAt(now: Date): string {
 /**
  * Checks, without writing anything, that the folder of a new run can be created.
  *
- * @throws {UserError} when the run exists: its history is never overwritten; or when `parent` cannot be
+ * @throws {UserError} when the run exists, or files that no start has written: neither is ever overwritten; or when `parent` cannot be
  *   written.
  */
 export async function checkNewRun(parent: string, name: string): Promise<void> {
-  const { path } = runFolderAt(parent, name);
+  const { path, launch } = runFolderAt(parent, name);
   try {
     const place = await nearestExisting(resolve(parent));
     if (!(await stat(place)).isDirectory()) throw new Error(`${place} is not a folder`);
@@ -42,6 +42,11 @@ export async function checkNewRun(parent: string, name: string): Promise<void> {
     if (!existsSync(path) || !(await hasBegun(path))) return;
   } catch (cause) {
     throw notWritable(parent, cause);
+  }
+  if (!existsSync(launch) && !existsSync(join(path, 'metrics.jsonl'))) {
+    throw new UserError(
+      `the folder ${path} already exists, with files that no start has written; choose another name with --run, or move them`,
+    );
   }
   throw new UserError(
     `the run ${name} already exists in ${path}; add --resume to continue it, choose another name with --run, or delete that folder`,

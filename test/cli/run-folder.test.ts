@@ -79,7 +79,10 @@ describe('the files of a run', () => {
     const runs = join(folder, 'foreign');
     await mkdir(join(runs, 'mine'), { recursive: true });
     await writeFile(join(runs, 'mine', 'config.json'), '{"seed":3}'); // for --config
-    await assert.rejects(createRunFolder(runs, 'mine'), /already exists/);
+    await assert.rejects(
+      createRunFolder(runs, 'mine'),
+      /already exists, with files that no start has written; .*--run, or move them$/,
+    );
     assert.deepEqual(await readdir(join(runs, 'mine')), ['config.json']);
   });
 
